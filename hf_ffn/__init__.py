@@ -1,0 +1,54 @@
+"""The feed-forward block as a first-class Hugging Face component, and the encoders built from it."""
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForImageClassification,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from .configuration_ffn import FFNConfig, FFNTextConfig, FFNVisionConfig
+from .families import FAMILIES
+from .modeling_ffn import Encoder, EncoderBlock, FeedForward, SelfAttention
+from .modeling_ffn_text import (
+    FFNForMaskedLM,
+    FFNForQuestionAnswering,
+    FFNForSequenceClassification,
+    FFNForTokenClassification,
+    FFNTextModel,
+)
+from .modeling_ffn_vision import FFNForImageClassification, FFNVisionModel
+
+__version__ = "0.1.0"
+
+AutoConfig.register("hf_ffn_text", FFNTextConfig)
+AutoConfig.register("hf_ffn_vision", FFNVisionConfig)
+AutoModel.register(FFNTextConfig, FFNTextModel)
+AutoModel.register(FFNVisionConfig, FFNVisionModel)
+AutoModelForMaskedLM.register(FFNTextConfig, FFNForMaskedLM)
+AutoModelForSequenceClassification.register(FFNTextConfig, FFNForSequenceClassification)
+AutoModelForTokenClassification.register(FFNTextConfig, FFNForTokenClassification)
+AutoModelForQuestionAnswering.register(FFNTextConfig, FFNForQuestionAnswering)
+AutoModelForImageClassification.register(FFNVisionConfig, FFNForImageClassification)
+
+__all__ = [
+    "FAMILIES",
+    "Encoder",
+    "EncoderBlock",
+    "FFNConfig",
+    "FFNForImageClassification",
+    "FFNForMaskedLM",
+    "FFNForQuestionAnswering",
+    "FFNForSequenceClassification",
+    "FFNForTokenClassification",
+    "FFNTextConfig",
+    "FFNTextModel",
+    "FFNVisionConfig",
+    "FFNVisionModel",
+    "FeedForward",
+    "SelfAttention",
+    "__version__",
+]

@@ -1,0 +1,326 @@
+"""Configurations: the block's (`FFNConfig`), and those of the text and vision encoders built from it.
+
+This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
+"""
+
+import difflib
+import os
+from dataclasses import fields
+from typing import Any, ClassVar, Protocol
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+from transformers.activations import ACT2FN
+from transformers.core_model_loading import WeightTransform
+
+
+class ForeignFamily(Protocol):
+    """What loading needs to know about a family of checkpoints that hf_ffn converts (see `hf_ffn.families`)."""
+
+    name: str
+    model_type: str
+    unused: dict[str, str]
+
+    def translate_config(self, config_dict: dict[str, Any]) -> dict[str, Any]: ...
+
+    def weight_mapping(self) -> list[WeightTransform]: ...
+
+
+# The checkpoints that convert as they load, by the `model_type` in their config.json. `import hf_ffn` fills it;
+# it stays empty where only a checkpoint's own code files are present, and native checkpoints need nothing from it.
+FOREIGN_FAMILIES: dict[str, ForeignFamily] = {}
+
+# At this similarity a keyword is taken for a misspelt field ("intermediate_sise", "hidden_dropout"), while words
+# that other libraries store beside ours ("sep_token_id", "position_embedding_type") stay below it.
+_NEAR_MISS = 0.84
+
+
+@strict
+class FFNConfig(PreTrainedConfig):
+    r"""
+    Everything one feed-forward or encoder block needs.
+
+    Args:
+        hidden_size (`int`, defaults to 768): Width of a token's vector. The default is BERT-base's and ViT-base's.
+        num_hidden_layers (`int`, defaults to 12): Number of encoder blocks.
+        num_attention_heads (`int`, defaults to 12): Attention heads per block; must divide `hidden_size`.
+        intermediate_size (`int`, defaults to 3072): Width between `linear_1` and `linear_2`. The default is the
+            customary four times `hidden_size`.
+        hidden_act (`str`, defaults to `"gelu"`): Activation by its name in transformers' `ACT2FN`. `"gelu"` is the
+            exact (erf) GELU of the lecture, BERT and ViT; tanh approximations have names of their own.
+        hidden_dropout_prob (`float`, defaults to 0.1): Dropout after `linear_2`, after the attention's output
+            projection and after the embeddings, a probability. 0.1 is BERT's.
+        activation_dropout_prob (`float`, defaults to 0.0): Dropout after the activation. Few families use it.
+        attention_probs_dropout_prob (`float`, defaults to 0.1): Dropout on the attention weights.
+        norm_order (`"pre"` or `"post"`, defaults to `"pre"`): LayerNorm before each half of the block (the lecture,
+            ViT), with one more after the last block; or after each residual sum (BERT).
+        layer_norm_eps (`float`, defaults to 1e-12): Added to the variance in every LayerNorm. BERT's and ViT's value;
+            many libraries' default of 1e-5 gives visibly other outputs on rows of small variance.
+        gated (`bool`, defaults to `False`): `linear_2(act(linear_gate(x)) * linear_1(x))` in place of
+            `linear_2(act(linear_1(x)))` ([Shazeer 2020](https://huggingface.co/papers/2002.05202)).
+        ffn_bias (`bool`, defaults to `True`): Biases in the feed-forward block's linear layers.
+        qkv_bias (`bool`, defaults to `True`): Biases in the query, key and value projections.
+        attention_bias (`bool`, defaults to `True`): Bias in the attention's output projection.
+        layer_scale_init_value (`float`, *optional*): Start value of a learnt scale per channel on each half of the
+            block ([Touvron et al. 2021](https://huggingface.co/papers/2103.17239)). None for no such scale.
+        drop_path_rate (`float`, defaults to 0.0): Stochastic depth, a probability: rises linearly from 0 in the
+            first block to this in the last ([Huang et al. 2016](https://huggingface.co/papers/1603.09382)).
+        initializer_range (`float`, defaults to 0.02): Standard deviation of the truncated normal (cut at two
+            standard deviations) that new weights are drawn from, as BERT's and ViT's own code does.
+        source_family (`str`, *optional*): The family of checkpoints that the weights were converted from.
+        source_config (`dict`, *optional*): Entries of the converted checkpoint's config.json for which there is no
+            field here. `export_pretrained` writes them back.
+
+    Raises:
+        ValueError: an impossible value, or a keyword that narrowly misses a field.
+        StrictDataclassFieldValidationError: a value of the wrong type.
+
+    ```python
+    >>> from hf_ffn import FFNConfig, FeedForward
+    >>> ffn = FeedForward(FFNConfig(hidden_size=64, intermediate_size=256, hidden_dropout_prob=0.0))
+    >>> sorted(ffn.state_dict())
+    ['linear_1.bias', 'linear_1.weight', 'linear_2.bias', 'linear_2.weight']
+    ```
+    """
+
+    model_type = "hf_ffn"
+
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.1
+    activation_dropout_prob: float | int = 0.0
+    attention_probs_dropout_prob: float | int = 0.1
+    norm_order: str = "pre"
+    layer_norm_eps: float | int = 1e-12
+    gated: bool = False
+    ffn_bias: bool = True
+    qkv_bias: bool = True
+    attention_bias: bool = True
+    layer_scale_init_value: float | int | None = None
+    drop_path_rate: float | int = 0.0
+    initializer_range: float | int = 0.02
+    source_family: str | None = None
+    source_config: dict[str, Any] | None = None
+
+    # Sizes that must be at least 1, and probabilities; the subclasses add theirs.
+    _sizes: ClassVar[tuple[str, ...]] = (
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+    )
+    _probabilities: ClassVar[tuple[str, ...]] = (
+        "hidden_dropout_prob",
+        "activation_dropout_prob",
+        "attention_probs_dropout_prob",
+        "drop_path_rate",
+    )
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self._refuse_near_misses(kwargs)
+        super().__post_init__(**kwargs)
+        # `@strict` runs this too, but wraps what it raises; called here the user sees the plain ValueError.
+        self.validate_architecture()
+
+    def _refuse_near_misses(self, unknown: dict[str, Any]) -> None:
+        names = [field.name for field in fields(self)]
+        for key in unknown:
+            if key.startswith("_") or hasattr(PreTrainedConfig, key):
+                continue
+            close = difflib.get_close_matches(key, names, n=1, cutoff=_NEAR_MISS)
+            if close:
+                raise ValueError(
+                    f"{type(self).__name__} has no field '{key}'. Did you mean '{close[0]}'? "
+                    f"(Unknown keywords are kept, but not one that so narrowly misses a field.)"
+                )
+
+    def validate_architecture(self) -> None:
+        """Refuse values that no model can be built from.
+
+        Raises:
+            ValueError: naming the field, the value and what is allowed.
+        """
+        if self.is_heterogeneous:
+            for layer_config in self.per_layer_config:
+                layer_config.validate_architecture()
+            return
+        for name in self._sizes:
+            value = getattr(self, name)
+            if value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+        for name in self._probabilities:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"{name}={value} is a probability and must lie between 0 and 1")
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size={self.hidden_size} is not divisible by num_attention_heads={self.num_attention_heads}"
+            )
+        self._require_activation("hidden_act")
+        if self.norm_order not in ("pre", "post"):
+            raise ValueError(f"norm_order='{self.norm_order}' must be 'pre' or 'post'")
+        if self.layer_norm_eps <= 0:
+            raise ValueError(f"layer_norm_eps={self.layer_norm_eps} must be greater than 0")
+        if self.initializer_range < 0:
+            raise ValueError(f"initializer_range={self.initializer_range} must not be negative")
+
+    def _require_activation(self, field: str) -> None:
+        name = getattr(self, field)
+        if name not in ACT2FN:
+            close = difflib.get_close_matches(name, list(ACT2FN), n=3, cutoff=0.4)
+            hint = f"close to it: {', '.join(close)}" if close else f"known: {', '.join(sorted(ACT2FN))}"
+            raise ValueError(f"{field}='{name}' is not an activation of transformers; {hint}")
+
+    @classmethod
+    def get_config_dict(
+        cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read a config.json, and translate one of another family (BERT's, ViT's…) into fields of ours.
+
+        Raises:
+            ValueError: the file names no family that is known here, or one of the other modality.
+        """
+        config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        return cls._as_native(config_dict, str(pretrained_model_name_or_path)), kwargs
+
+    @classmethod
+    def _as_native(cls, config_dict: dict[str, Any], source: str) -> dict[str, Any]:
+        model_type = config_dict.get("model_type")
+        if model_type in FOREIGN_FAMILIES:
+            config_dict = FOREIGN_FAMILIES[model_type].translate_config(config_dict)
+        elif model_type not in NATIVE_MODEL_TYPES:
+            known = ", ".join(sorted(FOREIGN_FAMILIES)) or "none, as hf_ffn is not imported here"
+            raise ValueError(
+                f"'{source}' has model_type={model_type!r} in its config.json, which hf_ffn does not convert. "
+                f"Families that it converts: {known}."
+            )
+        if cls.model_type == FFNConfig.model_type:
+            # The block's configuration can be read from any encoder's: it takes the fields that it knows.
+            names = {field.name for field in fields(cls)}
+            return {k: v for k, v in config_dict.items() if k in names} | {"model_type": cls.model_type}
+        if config_dict["model_type"] != cls.model_type:
+            raise ValueError(
+                f"'{source}' holds a model of type '{config_dict['model_type']}' and cannot be loaded as "
+                f"'{cls.model_type}': use the {NATIVE_MODEL_TYPES[config_dict['model_type']]} classes"
+            )
+        return config_dict
+
+
+@strict
+class FFNTextConfig(FFNConfig):
+    r"""
+    Configuration of the text encoder: `FFNConfig`, and what embeddings and heads need.
+
+    Args:
+        vocab_size (`int`, defaults to 30522): Number of token ids. The default is BERT's uncased vocabulary.
+        max_position_embeddings (`int`, defaults to 512): Longest sequence in tokens; positions are learnt.
+        type_vocab_size (`int`, defaults to 2): Number of segment ids (`token_type_ids`).
+        pad_token_id (`int`, *optional*, defaults to 0): The id whose embedding gets no gradient.
+        bos_token_id (`int`, *optional*): Kept for the tokenizer; the encoder does not use it.
+        eos_token_id (`int` or `list[int]`, *optional*): Kept for the tokenizer; the encoder does not use it.
+        classifier_dropout (`float`, *optional*): Dropout before a classifier; None for `hidden_dropout_prob`.
+        tie_word_embeddings (`bool`, defaults to `True`): Whether the masked-language-model decoder is the word
+            embeddings.
+    """
+
+    model_type = "hf_ffn_text"
+
+    vocab_size: int = 30522
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    classifier_dropout: float | int | None = None
+    tie_word_embeddings: bool = True
+
+    _sizes: ClassVar[tuple[str, ...]] = (
+        *FFNConfig._sizes,
+        "vocab_size",
+        "max_position_embeddings",
+        "type_vocab_size",
+    )
+    _probabilities: ClassVar[tuple[str, ...]] = (*FFNConfig._probabilities, "classifier_dropout")
+
+    def validate_architecture(self) -> None:
+        """Refuse values that no text encoder can be built from (see `FFNConfig.validate_architecture`)."""
+        super().validate_architecture()
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise ValueError(
+                f"pad_token_id={self.pad_token_id} lies outside the vocabulary of vocab_size={self.vocab_size}; "
+                f"use None where there is no padding token"
+            )
+
+
+@strict
+class FFNVisionConfig(FFNConfig):
+    r"""
+    Configuration of the image encoder: `FFNConfig`, and what patches, pooling and heads need.
+
+    Args:
+        image_size (`int` or `(int, int)`, defaults to 224): Height and width in pixels; one number for a square.
+        patch_size (`int` or `(int, int)`, defaults to 16): Height and width of a patch in pixels.
+        num_channels (`int`, defaults to 3): Channels of an image.
+        pooler_output_size (`int`, *optional*): Width of the pooled output; None for `hidden_size`.
+        pooler_act (`str`, defaults to `"tanh"`): Activation of the pooler.
+        hidden_dropout_prob (`float`, defaults to 0.0): As in `FFNConfig`; ViT fine-tunes without dropout.
+        attention_probs_dropout_prob (`float`, defaults to 0.0): As in `FFNConfig`; ViT fine-tunes without dropout.
+    """
+
+    model_type = "hf_ffn_vision"
+
+    hidden_dropout_prob: float | int = 0.0
+    attention_probs_dropout_prob: float | int = 0.0
+    image_size: int | list[int] | tuple[int, int] = 224
+    patch_size: int | list[int] | tuple[int, int] = 16
+    num_channels: int = 3
+    pooler_output_size: int | None = None
+    pooler_act: str = "tanh"
+
+    _sizes: ClassVar[tuple[str, ...]] = (*FFNConfig._sizes, "num_channels", "pooler_output_size")
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.pooler_output_size is None:
+            self.pooler_output_size = self.hidden_size
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self) -> None:
+        """Refuse values that no image encoder can be built from (see `FFNConfig.validate_architecture`)."""
+        super().validate_architecture()
+        self._require_activation("pooler_act")
+        for name in ("image_size", "patch_size"):
+            size = height_and_width(getattr(self, name))
+            if len(size) != 2 or min(size) < 1:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} must be one number or (height, width), at least 1 each"
+                )
+        if min(self.grid_size) < 1:
+            raise ValueError(f"image_size={self.image_size} is smaller than one patch of patch_size={self.patch_size}")
+
+    @property
+    def grid_size(self) -> tuple[int, int]:
+        """Number of patches (down, across) in an image of `image_size`."""
+        height, width = height_and_width(self.image_size)
+        patch_height, patch_width = height_and_width(self.patch_size)
+        return height // patch_height, width // patch_width
+
+
+def height_and_width(size: int | list[int] | tuple[int, ...]) -> tuple[int, ...]:
+    """Read a size as (height, width): a single number means a square."""
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+# What is ours, and how the classes of each type are called in messages.
+NATIVE_MODEL_TYPES = {
+    FFNConfig.model_type: "FFNConfig",
+    FFNTextConfig.model_type: "FFN text",
+    FFNVisionConfig.model_type: "FFN vision",
+}
+
+FFNTextConfig.register_for_auto_class()
+FFNVisionConfig.register_for_auto_class()
+
+__all__ = ["FFNConfig", "FFNTextConfig", "FFNVisionConfig"]
