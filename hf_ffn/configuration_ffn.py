@@ -17,9 +17,14 @@ from transformers.core_model_loading import WeightTransform
 class ForeignFamily(Protocol):
     """What loading needs to know about a family of checkpoints that hf_ffn converts (see `hf_ffn.families`)."""
 
-    name: str
-    model_type: str
-    unused: dict[str, str]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def model_type(self) -> str: ...
+
+    @property
+    def unused(self) -> dict[str, str]: ...
 
     def translate_config(self, config_dict: dict[str, Any]) -> dict[str, Any]: ...
 
@@ -292,11 +297,8 @@ class FFNVisionConfig(FFNConfig):
         super().validate_architecture()
         self._require_activation("pooler_act")
         for name in ("image_size", "patch_size"):
-            size = height_and_width(getattr(self, name))
-            if len(size) != 2 or min(size) < 1:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} must be one number or (height, width), at least 1 each"
-                )
+            if min(height_and_width(getattr(self, name))) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1 in height and width")
         if min(self.grid_size) < 1:
             raise ValueError(f"image_size={self.image_size} is smaller than one patch of patch_size={self.patch_size}")
 
@@ -308,9 +310,17 @@ class FFNVisionConfig(FFNConfig):
         return height // patch_height, width // patch_width
 
 
-def height_and_width(size: int | list[int] | tuple[int, ...]) -> tuple[int, ...]:
-    """Read a size as (height, width): a single number means a square."""
-    return (size, size) if isinstance(size, int) else tuple(size)
+def height_and_width(size: int | list[int] | tuple[int, int]) -> tuple[int, int]:
+    """Read a size as (height, width): a single number means a square.
+
+    Raises:
+        ValueError: not one or two numbers.
+    """
+    if isinstance(size, int):
+        return size, size
+    if len(size) != 2:
+        raise ValueError(f"{size} is not a size: give one number, or (height, width)")
+    return size[0], size[1]
 
 
 # What is ours, and how the classes of each type are called in messages.

@@ -337,7 +337,7 @@ class FFNPreTrainedModel(PreTrainedModel):
         """
         return load_model(cls, super().from_pretrained, pretrained_model_name_or_path, model_args, kwargs)
 
-    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:  # type: ignore[override]
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:
         """Save weights under our own names, with the configuration and the code that loads them anywhere.
 
         Takes what transformers' `save_pretrained` takes. Files are written beside the folder and moved into it, so
@@ -347,4 +347,4 @@ class FFNPreTrainedModel(PreTrainedModel):
         save_model(self, super().save_pretrained, save_directory, kwargs)
 
 
-__all__ = ["Encoder", "EncoderBlock", "FeedForward", "FFNPreTrainedModel", "SelfAttention"]
+__all__ = ["Encoder", "EncoderBlock", "FFNPreTrainedModel", "FeedForward", "SelfAttention"]

@@ -50,7 +50,7 @@ class FFNVisionEmbeddings(nn.Module):
 
     def forward(self, pixel_values: torch.Tensor, interpolate_pos_encoding: bool = False) -> torch.Tensor:
         """Map `(batch, channels, height, width)` to `(batch, 1 + patches, hidden_size)`."""
-        image_size = tuple(pixel_values.shape[-2:])
+        image_size = (pixel_values.shape[-2], pixel_values.shape[-1])
         if not interpolate_pos_encoding and image_size != self.image_size:
             raise ValueError(
                 f"An image of {image_size[0]}x{image_size[1]} pixels does not match "
@@ -58,13 +58,13 @@ class FFNVisionEmbeddings(nn.Module):
                 f"interpolate_pos_encoding=True"
             )
         patches = self.patch_embeddings(pixel_values)
-        grid_size = tuple(patches.shape[-2:])
+        grid_size = (patches.shape[-2], patches.shape[-1])
         # (batch, hidden_size, down, across) -> (batch, patches, hidden_size)
         patches = patches.flatten(2).transpose(1, 2)
         tokens = torch.cat((self.cls_token.expand(patches.shape[0], -1, -1), patches), dim=1)
         return self.dropout(tokens + self.positions_for(grid_size))
 
-    def positions_for(self, grid_size: tuple[int, ...]) -> torch.Tensor:
+    def positions_for(self, grid_size: tuple[int, int]) -> torch.Tensor:
         """Positions for a grid of patches: the learnt ones, interpolated bicubically where the grid is another.
 
         Interpolated positions are a starting point for fine-tuning, not as good as trained ones
@@ -112,9 +112,8 @@ class FFNVisionModel(FFNVisionPreTrainedModel):
         super().__init__(config)
         self.embeddings = FFNVisionEmbeddings(config)
         self.encoder = Encoder(config)
-        self.pooler = (
-            Pooler(config.hidden_size, config.pooler_output_size, config.pooler_act) if add_pooling_layer else None
-        )
+        pooler_size = config.pooler_output_size or config.hidden_size
+        self.pooler = Pooler(config.hidden_size, pooler_size, config.pooler_act) if add_pooling_layer else None
         self.post_init()
 
     def get_input_embeddings(self) -> FFNPatchEmbeddings:
@@ -124,7 +123,7 @@ class FFNVisionModel(FFNVisionPreTrainedModel):
     @capture_outputs(tie_last_hidden_states=False)
     def forward(
         self,
-        pixel_values: torch.FloatTensor,
+        pixel_values: torch.Tensor,
         interpolate_pos_encoding: bool = False,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
@@ -158,7 +157,7 @@ class FFNForImageClassification(FFNVisionPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        pixel_values: torch.FloatTensor,
+        pixel_values: torch.Tensor,
         labels: torch.Tensor | None = None,
         interpolate_pos_encoding: bool = False,
         **kwargs: Unpack[TransformersKwargs],

@@ -1,0 +1,30 @@
+"""Set up before any test: nothing reaches a hub."""
+
+import os
+
+# Before transformers is imported.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+
+from tiny import bert_config, telling_model, vit_config
+
+transformers.logging.disable_progress_bar()
+
+
+@pytest.fixture
+def save_source(tmp_path: Path) -> Callable[..., Path]:
+    """Save a telling model of one of transformers' classes (by name) to a folder, and return the folder."""
+
+    def save(class_name: str, folder: str = "source", save_kwargs: dict | None = None, **config: Any) -> Path:
+        make_config = bert_config if class_name.startswith("Bert") else vit_config
+        model = telling_model(getattr(transformers, class_name), make_config(**config))
+        model.save_pretrained(tmp_path / folder, **(save_kwargs or {}))
+        return tmp_path / folder
+
+    return save
