@@ -11,6 +11,8 @@ from transformers import (
 )
 
 from .configuration_ffn import FFNConfig, FFNTextConfig, FFNVisionConfig
+from .conversion import convert, export_pretrained
+from .equivalence import EquivalenceReport, verify
 from .families import FAMILIES
 from .modeling_ffn import Encoder, EncoderBlock, FeedForward, SelfAttention
 from .modeling_ffn_text import (
@@ -38,6 +40,7 @@ __all__ = [
     "FAMILIES",
     "Encoder",
     "EncoderBlock",
+    "EquivalenceReport",
     "FFNConfig",
     "FFNForImageClassification",
     "FFNForMaskedLM",
@@ -51,4 +54,7 @@ __all__ = [
     "FeedForward",
     "SelfAttention",
     "__version__",
+    "convert",
+    "export_pretrained",
+    "verify",
 ]

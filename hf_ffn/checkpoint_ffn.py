@@ -137,6 +137,9 @@ def read_raw_config(source: str | os.PathLike | None, kwargs: dict[str, Any]) ->
     """The checkpoint's config.json as it stands; empty where the caller brings a configuration and there is none."""
     if source is None:
         return {}
+    # transformers would take the path for a repository's name, and complain of that.
+    if str(source).startswith(("/", ".", "~")) and not os.path.exists(source):
+        raise FileNotFoundError(f"there is no folder '{source}'")
     try:
         return PreTrainedConfig.get_config_dict(source, **hub_keywords(kwargs))[0]
     except OSError:

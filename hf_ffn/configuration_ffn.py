@@ -197,11 +197,7 @@ class FFNConfig(PreTrainedConfig):
         if model_type in FOREIGN_FAMILIES:
             config_dict = FOREIGN_FAMILIES[model_type].translate_config(config_dict)
         elif model_type not in NATIVE_MODEL_TYPES:
-            known = ", ".join(sorted(FOREIGN_FAMILIES)) or "none, as hf_ffn is not imported here"
-            raise ValueError(
-                f"'{source}' has model_type={model_type!r} in its config.json, which hf_ffn does not convert. "
-                f"Families that it converts: {known}."
-            )
+            raise unknown_family(source, model_type)
         if cls.model_type == FFNConfig.model_type:
             # The block's configuration can be read from any encoder's: it takes the fields that it knows.
             names = {field.name for field in fields(cls)}
@@ -308,6 +304,15 @@ class FFNVisionConfig(FFNConfig):
         height, width = height_and_width(self.image_size)
         patch_height, patch_width = height_and_width(self.patch_size)
         return height // patch_height, width // patch_width
+
+
+def unknown_family(source: str, model_type: str | None) -> ValueError:
+    """The error for a checkpoint that is neither ours nor of a family that converts."""
+    known = ", ".join(sorted(FOREIGN_FAMILIES)) or "none, as hf_ffn is not imported here"
+    return ValueError(
+        f"'{source}' has model_type={model_type!r} in its config.json, which hf_ffn does not convert. "
+        f"Families that it converts: {known}."
+    )
 
 
 def height_and_width(size: int | list[int] | tuple[int, int]) -> tuple[int, int]:

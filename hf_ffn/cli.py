@@ -1,0 +1,158 @@
+"""The `hf-ffn` command."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="hf-ffn",
+    help="Convert BERT- and ViT-family checkpoints to hf_ffn and back, and prove that nothing changed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Source = Annotated[str, typer.Argument(help="A checkpoint: a folder, or a repository id on the Hub.")]
+Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a repository on the Hub.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@app.callback()
+def common(context: typer.Context, debug: Debug = False) -> None:
+    """Options of every command; `main` reads --debug itself, for errors end there."""
+
+
+@app.command()
+def convert(
+    source: Source,
+    out: Annotated[Path, typer.Argument(help="Folder to write; what stands there stays if anything fails.")],
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="base, masked-lm, sequence-classification, token-classification, question-answering or "
+            "image-classification. Left out: the checkpoint's own."
+        ),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16. auto: the checkpoint's own.")] = "auto",
+    check: Annotated[bool, typer.Option("--verify/--no-verify", help="Prove the conversion before writing.")] = True,
+    revision: Revision = None,
+) -> None:
+    """Convert a checkpoint of another family (BERT, ViT…) to hf_ffn's own format.
+
+    Writes weights, configuration, the code that loads them anywhere, the tokenizer or image processor, and the proof
+    as equivalence.json.
+
+    Example: hf-ffn convert google-bert/bert-base-uncased my-encoder
+    """
+    quiet_progress_bars()
+    from . import conversion
+
+    where = at(revision)
+    try:
+        model, report = conversion.convert(source, out, task=task, dtype=dtype, check=check, **where)
+    except conversion.NotEquivalentError as error:
+        typer.echo(str(error.report))
+        raise
+    if report is not None:
+        typer.echo(str(report))
+    typer.echo(f"{type(model).__name__} ({model.num_parameters():,} parameters) is in {out}")
+
+
+@app.command()
+def verify(
+    source: Source,
+    model: Annotated[
+        str | None, typer.Option(help="Folder of the converted model to compare. Left out: convert now.")
+    ] = None,
+    dtype: Annotated[list[str], typer.Option(help="Precision to compute in; may be given several times.")] = [  # noqa: B006 - typer reads it, nothing changes it
+        "float32"
+    ],
+    attention: Annotated[list[str], typer.Option(help="Attention back end; may be given several times.")] = [  # noqa: B006
+        "eager",
+        "sdpa",
+    ],
+    plot: Annotated[Path | None, typer.Option(help="Save a picture of the error per layer.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Save the report as JSON.")] = None,
+    revision: Revision = None,
+) -> None:
+    """Compare a checkpoint with its conversion, layer by layer. Exits with 0 if they are equal, else with 1.
+
+    Example: hf-ffn verify google/vit-base-patch16-224 --dtype float32 --dtype bfloat16
+    """
+    quiet_progress_bars()
+    from . import conversion, equivalence
+
+    where = at(revision)
+    converted = conversion.model_class_for(model).from_pretrained(model) if model is not None else None
+    report = equivalence.verify(source, converted, dtypes=tuple(dtype), attn_implementations=tuple(attention), **where)
+    typer.echo(str(report))
+    if plot is not None:
+        report.plot(plot)
+    if json is not None:
+        json.write_text(report.to_json() + "\n", encoding="utf-8")
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def export(
+    folder: Annotated[str, typer.Argument(help="A model of hf_ffn: a folder, or a repository id on the Hub.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write; what stands there stays if anything fails.")],
+    family: Annotated[str | None, typer.Option(help="Family to write. Left out: the one it came from.")] = None,
+    revision: Revision = None,
+) -> None:
+    """Write a model of hf_ffn in its original family's format, for that family's own classes.
+
+    Example: hf-ffn export my-encoder back-to-bert
+    """
+    quiet_progress_bars()
+    from . import conversion
+
+    where = at(revision)
+    model = conversion.model_class_for(folder, **where).from_pretrained(folder, **where)
+    conversion.export_pretrained(model, out, family=family)
+    typer.echo(f"{type(model).__name__} is in {out}, in the format of {family or model.config.source_family}")
+
+
+@app.command()
+def families() -> None:
+    """List the families of checkpoints that convert, and which heads come along."""
+    from .families import FAMILIES
+
+    for family in FAMILIES.values():
+        typer.echo(f"{family.name} (model_type {family.model_type} -> {family.native_type})")
+        for ours, theirs in family.heads.items():
+            typer.echo(f"  {theirs:<32} <-> {ours}")
+        for theirs, ours in family.also_reads.items():
+            typer.echo(f"  {theirs:<32}  -> {ours}")
+
+
+def at(revision: str | None) -> dict[str, Any]:
+    """The keyword that loading takes for a revision, where one was given."""
+    return {} if revision is None else {"revision": revision}
+
+
+def quiet_progress_bars() -> None:
+    """Progress bars are for people: leave them out of logs and pipes."""
+    if not sys.stderr.isatty():
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+
+
+def main() -> None:
+    """Run the command; an error is one line on stderr and exit status 1."""
+    try:
+        app()
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        message = " ".join(str(error).split()) or type(error).__name__
+        typer.echo(f"hf-ffn: {message}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""From other families' checkpoints to ours and back, as whole folders."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+from transformers import AutoImageProcessor, AutoTokenizer, PreTrainedModel
+from transformers.core_model_loading import apply_renamings
+from transformers.utils import cached_file, logging
+
+from .checkpoint_ffn import hub_keywords, read_raw_config, staged_folder
+from .configuration_ffn import unknown_family
+from .families import FAMILIES, Family
+from .modeling_ffn import FFNPreTrainedModel
+from .modeling_ffn_text import (
+    FFNForMaskedLM,
+    FFNForQuestionAnswering,
+    FFNForSequenceClassification,
+    FFNForTokenClassification,
+    FFNTextModel,
+)
+from .modeling_ffn_vision import FFNForImageClassification, FFNVisionModel
+
+if TYPE_CHECKING:
+    from .equivalence import EquivalenceReport
+
+logger = logging.get_logger(__name__)
+
+# Our model classes by the task that `hf-ffn convert --task` calls them by; "base" is the encoder without a head.
+TASKS: dict[str, dict[str, type[FFNPreTrainedModel]]] = {
+    "hf_ffn_text": {
+        "base": FFNTextModel,
+        "masked-lm": FFNForMaskedLM,
+        "sequence-classification": FFNForSequenceClassification,
+        "token-classification": FFNForTokenClassification,
+        "question-answering": FFNForQuestionAnswering,
+    },
+    "hf_ffn_vision": {
+        "base": FFNVisionModel,
+        "image-classification": FFNForImageClassification,
+    },
+}
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
+IMAGE_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+
+
+class NotEquivalentError(ValueError):
+    """A conversion whose proof failed. `report` says where the models part."""
+
+    def __init__(self, report: "EquivalenceReport") -> None:
+        super().__init__(
+            f"the converted model is not equivalent to '{report.source}' (they part at {report.first_departure}), "
+            f"so nothing was written"
+        )
+        self.report = report
+
+
+def model_class_for(source: str | os.PathLike, task: str | None = None, **hub_kwargs: Any) -> type[FFNPreTrainedModel]:
+    """Which of our classes a checkpoint loads into.
+
+    Args:
+        source: a folder or a Hub id; ours or of a family that converts.
+        task: one of `TASKS`; None for the checkpoint's own, by the `architectures` of its config.json.
+        hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
+
+    Raises:
+        ValueError: an unknown family, or a task that it cannot do.
+    """
+    raw_config = read_raw_config(source, hub_kwargs)
+    family = family_of_config(raw_config)
+    native_type = family.native_type if family else raw_config.get("model_type")
+    if native_type not in TASKS:
+        raise unknown_family(str(source), native_type)
+    tasks = TASKS[native_type]
+    if task is not None:
+        if task not in tasks:
+            raise ValueError(f"'{source}' cannot do the task '{task}'; it can do: {', '.join(tasks)}")
+        return tasks[task]
+    ours_by_name = {model_class.__name__: model_class for model_class in tasks.values()}
+    reads = {theirs: ours for ours, theirs in family.heads.items()} | family.also_reads if family else {}
+    architecture = (raw_config.get("architectures") or [""])[0]
+    return ours_by_name.get(reads.get(architecture, architecture), tasks["base"])
+
+
+def family_of_config(raw_config: dict[str, Any]) -> Family | None:
+    """The family of a config.json; None for one of ours or an unknown one."""
+    for family in FAMILIES.values():
+        if family.model_type == raw_config.get("model_type"):
+            return family
+    return None
+
+
+def source_class_for(model: PreTrainedModel, family: Family) -> type[PreTrainedModel]:
+    """The family's own class that corresponds to a model of ours.
+
+    Raises:
+        ValueError: the family has no such head.
+    """
+    name = family.heads.get(type(model).__name__)
+    if name is None:
+        raise ValueError(
+            f"{family.name} has no counterpart of {type(model).__name__}; it has {', '.join(family.heads)}"
+        )
+    return getattr(transformers, name)
+
+
+def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTrainedModel:
+    """The same weights in the original family's own class (shared with `model`, not copied).
+
+    Args:
+        model: one of ours.
+        family: a name in `FAMILIES`; None for the family that the model was converted from.
+
+    Raises:
+        ValueError: no family is known for the model, or it cannot express the model; the message names the field.
+    """
+    name = family or model.config.source_family
+    if name not in FAMILIES:
+        reason = f"'{name}' is not a family" if name else "the model was not converted from a family of checkpoints"
+        raise ValueError(f"{reason}: pass family= one of {', '.join(FAMILIES)}")
+    chosen = FAMILIES[name]
+    source_class = source_class_for(model, chosen)
+    config = chosen.source_config(model.config)
+    renamings = chosen.source_mapping()
+    state_dict = {apply_renamings(key, renamings): tensor for key, tensor in model.state_dict().items()}
+    no_pooler = getattr(model, "pooler", False) is None
+    source_model, info = source_class.from_pretrained(
+        None,
+        config=config,
+        state_dict=state_dict,
+        dtype=model.dtype,
+        output_loading_info=True,
+        **({"add_pooling_layer": False} if no_pooler else {}),
+    )
+    # A fault of ours and not of the user's: the names of the family are wrong, or its configuration is.
+    left = {key: value for key, value in info.items() if value}
+    if left:
+        raise RuntimeError(f"{source_class.__name__} does not take what {type(model).__name__} holds: {left}")
+    return source_model
+
+
+def export_pretrained(
+    model: PreTrainedModel,
+    folder: str | os.PathLike,
+    *,
+    family: str | None = None,
+    max_shard_size: int | str = "5GB",
+) -> None:
+    """Write a model of ours as a checkpoint of its original family, which the family's own classes load.
+
+    Weights, configuration, and the tokenizer or image processor where the model's own folder has one. The tensors of
+    an unchanged model are those of the checkpoint that it was converted from, bit for bit.
+
+    Args:
+        model: one of ours.
+        folder: written beside and moved into place, so that a failure leaves what was there.
+        family: a name in `FAMILIES`; None for the family that the model was converted from.
+        max_shard_size: weights beyond this size go into several files.
+
+    Raises:
+        ValueError: no family is known for the model, or it cannot express the model; the message names the field.
+    """
+    refuse_same_folder(model.config.name_or_path, folder)
+    source_model = to_source_model(model, family)
+    with staged_folder(folder) as stage:
+        source_model.save_pretrained(stage, max_shard_size=max_shard_size)
+        copy_processor(model.config.name_or_path, stage)
+
+
+def refuse_same_folder(source: str | os.PathLike, folder: str | os.PathLike) -> None:
+    """Refuse to write one format over the other."""
+    if str(source) and Path(source).resolve() == Path(folder).resolve():
+        raise ValueError(f"'{folder}' holds the checkpoint itself: write to another folder")
+
+
+def copy_processor(source: str | os.PathLike, folder: Path, **hub_kwargs: Any) -> list[str]:
+    """Save a checkpoint's tokenizer and image processor, where it has them, into another folder.
+
+    Returns:
+        What was saved: "tokenizer", "image processor", both or nothing.
+    """
+    saved = []
+    for name, files, auto_class in (
+        ("tokenizer", TOKENIZER_FILES, AutoTokenizer),
+        ("image processor", IMAGE_PROCESSOR_FILES, AutoImageProcessor),
+    ):
+        if has_any_file(source, files, hub_kwargs):
+            auto_class.from_pretrained(source, **hub_kwargs).save_pretrained(folder)
+            saved.append(name)
+    return saved
+
+
+def has_any_file(source: str | os.PathLike, names: tuple[str, ...], hub_kwargs: dict[str, Any]) -> bool:
+    """Whether a checkpoint (a folder or a Hub id) has one of these files."""
+    if not str(source):
+        return False
+    where = hub_keywords(hub_kwargs)
+    quiet = {
+        "_raise_exceptions_for_gated_repo": False,
+        "_raise_exceptions_for_missing_entries": False,
+        "_raise_exceptions_for_connection_errors": False,
+    }
+    return any(cached_file(source, name, **quiet, **where) is not None for name in names)
+
+
+def convert(
+    source: str | os.PathLike,
+    folder: str | os.PathLike,
+    *,
+    task: str | None = None,
+    dtype: str | torch.dtype = "auto",
+    check: bool = True,
+    **hub_kwargs: Any,
+) -> "tuple[FFNPreTrainedModel, EquivalenceReport | None]":
+    """Convert a checkpoint of another family to a folder of ours: weights, configuration, code, tokenizer, proof.
+
+    Args:
+        source: a folder or a Hub id.
+        folder: written beside and moved into place, so that a failure leaves what was there.
+        task: one of `TASKS`; None for the checkpoint's own.
+        dtype: of the weights; "auto" for the checkpoint's own.
+        check: run `verify` before anything is written, and write its report as `equivalence.json`.
+        hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
+
+    Returns:
+        The model, and the report (None without `check`).
+
+    Raises:
+        ValueError: the checkpoint does not convert.
+        NotEquivalentError: the proof fails.
+    """
+    from .equivalence import verify
+
+    refuse_same_folder(source, folder)
+    model = model_class_for(source, task, **hub_kwargs).from_pretrained(source, dtype=dtype, **hub_kwargs)
+    report = verify(source, model, **hub_kwargs) if check else None
+    if report is not None and not report.ok:
+        raise NotEquivalentError(report)
+    with staged_folder(folder) as stage:
+        model.save_pretrained(stage)
+        copy_processor(source, stage, **hub_kwargs)
+        if report is not None:
+            (stage / "equivalence.json").write_text(report.to_json() + "\n", encoding="utf-8")
+    return model, report

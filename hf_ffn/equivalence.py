@@ -1,0 +1,365 @@
+"""The proof that a converted model is the original: both side by side, field by field and layer by layer."""
+
+import copy
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.core_model_loading import apply_renamings
+from transformers.masking_utils import create_bidirectional_mask
+
+from .checkpoint_ffn import read_raw_config
+from .conversion import (
+    family_of_config,
+    model_class_for,
+    source_class_for,
+    to_source_model,
+)
+from .families import Family
+
+# Fields that say how a model is run or where it comes from, and not what it computes.
+_NOT_COMPARED = ("architectures", "dtype", "transformers_version", "output_hidden_states", "return_dict")
+
+# In half precision the two may round differently; ours may then be at most so many times as far from float32.
+_HALF_PRECISION_FACTOR = 3.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison.
+
+    Attributes:
+        kind: "config", "tensor", "layer", "output" or "round trip".
+        name: the field, tensor, layer or output.
+        ok: whether both sides agree as they must.
+        detail: what was found, where they do not.
+        run: dtype and attention back end of a computation; empty elsewhere.
+        error: largest absolute difference of a computation's results; None elsewhere.
+        layer: the encoder block that it belongs to; None elsewhere.
+    """
+
+    kind: str
+    name: str
+    ok: bool
+    detail: str = ""
+    run: str = ""
+    error: float | None = None
+    layer: int | None = None
+
+
+@dataclass
+class EquivalenceReport:
+    """What `verify` found. `str()` prints it as a table.
+
+    Attributes:
+        source: the original checkpoint.
+        source_class: its class in transformers.
+        model_class: ours.
+        checks: every comparison made.
+        versions: of torch and transformers, on which the results may depend.
+    """
+
+    source: str
+    source_class: str
+    model_class: str
+    checks: list[Check] = field(default_factory=list)
+    versions: dict[str, str] = field(
+        default_factory=lambda: {"torch": torch.__version__, "transformers": transformers.__version__}
+    )
+
+    @property
+    def ok(self) -> bool:
+        """Whether every comparison came out as it must."""
+        return bool(self.checks) and all(check.ok for check in self.checks)
+
+    @property
+    def failures(self) -> list[Check]:
+        """The comparisons that did not."""
+        return [check for check in self.checks if not check.ok]
+
+    @property
+    def first_departure(self) -> str | None:
+        """Where the models part: a field, or the first layer, embedding or output concerned; None where nowhere."""
+        if not self.failures:
+            return None
+        in_layers = [check.layer for check in self.failures if check.layer is not None]
+        before_layers = [c for c in self.failures if c.name.removeprefix("model.").startswith("embeddings")]
+        config = [check for check in self.failures if check.kind == "config"]
+        if config:
+            return f"config field {config[0].name}: {config[0].detail}"
+        if before_layers:
+            return before_layers[0].name
+        if in_layers:
+            return f"layer {min(in_layers)}"
+        return f"{self.failures[0].kind} {self.failures[0].name}"
+
+    def to_json(self) -> str:
+        """The whole report as JSON."""
+        result = {"ok": self.ok, "first_departure": self.first_departure, **asdict(self)}
+        return json.dumps(result, indent=2, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        lines = [f"{self.model_class} beside {self.source_class} from '{self.source}'"]
+        for kind, noun in (("config", "fields"), ("tensor", "tensors"), ("round trip", "round trip")):
+            own = [check for check in self.checks if check.kind == kind]
+            lines.append(f"  {noun:<11}{sum(check.ok for check in own)} of {len(own)} equal")
+        runs = list(dict.fromkeys(check.run for check in self.checks if check.run))
+        steps = list(dict.fromkeys(check.name for check in self.checks if check.run))
+        found = {(check.name, check.run): check for check in self.checks}
+        width = max((len(step) for step in steps), default=0) + 2
+        columns = [max(len(run), 9) + 2 for run in runs]
+        lines.append("  largest difference, each step from the original's own input")
+        lines.append("  " + " " * width + "".join(f"{run:>{size}}" for run, size in zip(runs, columns, strict=True)))
+        for step in steps:
+            cells = [_cell(found[step, run]) for run in runs]
+            row = "".join(f"{cell:>{size}}" for cell, size in zip(cells, columns, strict=True))
+            lines.append(f"  {step:<{width}}{row}")
+        for check in [check for check in self.failures if not check.run][:8]:
+            lines.append(f"  {check.kind} {check.name}: {check.detail}")
+        verdict = "equivalent" if self.ok else f"NOT equivalent; they part at {self.first_departure}"
+        return "\n".join([*lines, f"  => {verdict}"])
+
+    def plot(self, path: str | os.PathLike) -> None:
+        """Draw the error of each layer on a log scale, and save the picture.
+
+        Args:
+            path: its ending gives the format (.png, .svg, .pdf).
+
+        Raises:
+            ImportError: matplotlib is missing (`pip install "hf-ffn[plot]"`).
+        """
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8, 4.5), layout="constrained")
+        axes = figure.subplots()
+        steps = list(dict.fromkeys(check.name for check in self.checks if check.run))
+        floor = 1e-10
+        for run in dict.fromkeys(check.run for check in self.checks if check.run):
+            errors = {check.name: check.error or 0.0 for check in self.checks if check.run == run}
+            axes.plot(steps, [max(errors[step], floor) for step in steps], marker="o", label=run, alpha=0.7)
+        axes.set_yscale("log")
+        axes.set_ylim(floor / 2, None)
+        axes.set_ylabel(f"largest difference ({floor:.0e} stands for none)")
+        axes.tick_params(axis="x", rotation=60)
+        axes.set_title(
+            f"{self.model_class} beside {self.source_class}: {'equivalent' if self.ok else 'NOT equivalent'}"
+        )
+        axes.grid(alpha=0.3)
+        axes.legend()
+        figure.savefig(path, dpi=150)
+
+
+def _cell(check: Check) -> str:
+    number = "0" if check.error == 0 else f"{check.error:.1e}"
+    return number if check.ok else f"{number} !"
+
+
+@torch.no_grad()
+def verify(
+    source: str | os.PathLike,
+    model: PreTrainedModel | None = None,
+    *,
+    dtypes: tuple[str, ...] = ("float32",),
+    attn_implementations: tuple[str, ...] = ("eager", "sdpa"),
+    seed: int = 0,
+    **hub_kwargs: Any,
+) -> EquivalenceReport:
+    """Compare a converted model with its original, built from the same checkpoint by transformers' own class.
+
+    Compared are the configuration field by field, every tensor bitwise, the embeddings, every layer (each from the
+    original's input to it, and from rows scaled down to a thousandth, which show another `layer_norm_eps`) and the
+    outputs, with padding, and the way back into the original's format. In float32 every result must be bitwise
+    equal. In half precision ours may be at most three times as far from the original's float32 result as the
+    original's own.
+
+    Args:
+        source: a folder or a Hub id of a family that converts.
+        model: converted from it; None to convert it now.
+        dtypes: precisions to compute in.
+        attn_implementations: attention back ends to compute with.
+        seed: of the random token ids or pixels.
+        hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
+
+    Raises:
+        ValueError: `source` is of no family that converts.
+    """
+    raw_config = read_raw_config(source, hub_kwargs)
+    family = family_of_config(raw_config)
+    model_class = model_class_for(source, **hub_kwargs)
+    if family is None:
+        raise ValueError(f"'{source}' is one of ours already; verify takes the checkpoint that it was converted from")
+    if model is None:
+        model = model_class.from_pretrained(source, **hub_kwargs)
+    source_class = source_class_for(model, family)
+    no_pooler = {"add_pooling_layer": False} if getattr(model, "pooler", False) is None else {}
+    original = source_class.from_pretrained(source, dtype=model.dtype, **no_pooler, **hub_kwargs)
+
+    report = EquivalenceReport(str(source), source_class.__name__, type(model).__name__)
+    report.checks += compare_configs(model, family, raw_config)
+    report.checks += compare_tensors(original, model, family)
+    was_training, own_attention = model.training, model.config._attn_implementation
+    try:
+        for dtype in dtypes:
+            ours, theirs = (_in_dtype(each, getattr(torch, dtype)) for each in (model.eval(), original))
+            for attention in attn_implementations:
+                ours.set_attn_implementation(attention)
+                theirs.set_attn_implementation(attention)
+                report.checks += compare_outputs(theirs, ours, family, f"{dtype} {attention}", seed)
+    finally:
+        model.set_attn_implementation(own_attention)
+        model.train(was_training)
+    report.checks += compare_round_trip(original, model)
+    return report
+
+
+def compare_configs(model: PreTrainedModel, family: Family, raw_config: dict[str, Any]) -> Iterator[Check]:
+    """The model's fields against those that the checkpoint's config.json translates to."""
+    expected = type(model.config)(**family.translate_config(dict(raw_config)))
+    for name in sorted(f.name for f in fields(model.config) if f.name not in _NOT_COMPARED):
+        wanted, found = (config._getattr_without_heterogeneous_validation(name) for config in (expected, model.config))
+        equal = _plain(wanted) == _plain(found)
+        yield Check("config", name, equal, "" if equal else f"{wanted!r} in the original, {found!r} here")
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def compare_tensors(original: PreTrainedModel, model: PreTrainedModel, family: Family) -> Iterator[Check]:
+    """Every tensor of both, bitwise, by our names."""
+    renamings = family.weight_mapping()
+    # A base model's names have no prefix, and some renamings only give the one with it or the one without.
+    ours = model.state_dict()
+    theirs = {}
+    for key, tensor in original.state_dict().items():
+        name = apply_renamings(key, renamings)
+        name = next((n for n in (name, f"model.{name}", name.removeprefix("model.")) if n in ours), name)
+        theirs[name] = tensor
+    for name in sorted(ours.keys() | theirs.keys()):
+        layer = re.search(r"encoder\.layers\.(\d+)\.", name)
+        detail = _tensor_difference(theirs.get(name), ours.get(name))
+        yield Check("tensor", name, not detail, detail, layer=int(layer[1]) if layer else None)
+
+
+def _tensor_difference(theirs: torch.Tensor | None, ours: torch.Tensor | None) -> str:
+    if theirs is None or ours is None:
+        return "missing in the original" if theirs is None else "missing here"
+    if theirs.shape != ours.shape or theirs.dtype != ours.dtype:
+        return f"{theirs.dtype} {tuple(theirs.shape)} in the original, {ours.dtype} {tuple(ours.shape)} here"
+    if torch.equal(theirs, ours.to(theirs.device)):
+        return ""
+    differing = (theirs != ours).sum().item()
+    largest = (theirs.double() - ours.double()).abs().max().item()
+    return f"{differing} of {theirs.numel()} numbers differ, by {largest:.1e} at most"
+
+
+def compare_outputs(
+    original: PreTrainedModel, model: PreTrainedModel, family: Family, run: str, seed: int
+) -> Iterator[Check]:
+    """Embeddings, every layer from the original's own input to it, and the outputs."""
+    inputs = example_inputs(model, seed)
+    inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
+    exact = model.dtype == torch.float32
+    reference = None if exact else copy.deepcopy(original).float()
+    theirs, ours = (each(**inputs, output_hidden_states=True) for each in (original, model))
+    best = reference(**inputs, output_hidden_states=True) if reference is not None else None
+
+    def compare(kind: str, name: str, a: torch.Tensor, b: torch.Tensor, best: Any, layer: int | None = None) -> Check:
+        error = (a.double() - b.double()).abs().max().item()
+        ok = torch.equal(a, b)
+        if best is not None and not ok:
+            own_error, our_error = ((each.double() - best.double()).abs().max().item() for each in (a, b))
+            ok = our_error <= _HALF_PRECISION_FACTOR * own_error
+        return Check(kind, name, ok, "" if ok else f"differs by {error:.1e}", run, error, layer)
+
+    first = best.hidden_states[0] if best is not None else None
+    yield compare("layer", "embeddings", theirs.hidden_states[0], ours.hidden_states[0], first)
+
+    layers = ours_layers(model)
+    their_layers = layer_list(original, family)
+    reference_layers = layer_list(reference, family) if reference is not None else None
+    for index, (their_layer, our_layer) in enumerate(zip(their_layers, layers, strict=True)):
+        hidden = theirs.hidden_states[index]
+        # Rows of small variance show another eps, which rows of variance 1 hide in the last digits.
+        hidden = torch.cat([hidden, hidden * 1e-3])
+        a, b = (
+            layer(hidden, attention_mask_for(each, hidden, inputs))
+            for each, layer in ((original, their_layer), (model, our_layer))
+        )
+        exact_result = None
+        if reference is not None and reference_layers is not None:
+            wide = hidden.float()
+            exact_result = reference_layers[index](wide, attention_mask_for(reference, wide, inputs))
+        yield compare("layer", f"layer {index}", a, b, exact_result, index)
+
+    for name, tensor in theirs.items():
+        if isinstance(tensor, torch.Tensor) and ours.get(name) is not None:
+            yield compare("output", name, tensor, ours[name], best[name] if best is not None else None)
+
+
+def example_inputs(model: PreTrainedModel, seed: int) -> dict[str, torch.Tensor]:
+    """Random images, or random token ids in sequences of several lengths, padded left and right."""
+    generator = torch.Generator().manual_seed(seed)
+    config = model.config
+    if model.main_input_name == "pixel_values":
+        height, width = model.base_model.embeddings.image_size
+        return {"pixel_values": torch.randn(2, config.num_channels, height, width, generator=generator)}
+    length = min(24, config.max_position_embeddings)
+    input_ids = torch.randint(0, config.vocab_size, (4, length), generator=generator)
+    attention_mask = torch.ones_like(input_ids)
+    attention_mask[1, length // 2 :] = 0
+    attention_mask[2, : length // 3] = 0
+    attention_mask[3, 1:] = 0
+    token_type_ids = torch.zeros_like(input_ids)
+    token_type_ids[:, length // 2 :] = config.type_vocab_size - 1
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+
+
+def attention_mask_for(model: PreTrainedModel, hidden: torch.Tensor, inputs: dict[str, torch.Tensor]) -> Any:
+    """The mask that a model gives its blocks, for a batch of the inputs' rows taken twice."""
+    mask = inputs.get("attention_mask")
+    mask = torch.cat([mask, mask]) if mask is not None else None
+    return create_bidirectional_mask(config=model.config, inputs_embeds=hidden, attention_mask=mask)
+
+
+def ours_layers(model: PreTrainedModel) -> nn.ModuleList:
+    """The encoder blocks of one of our models."""
+    return model.base_model.encoder.layers
+
+
+def layer_list(original: PreTrainedModel, family: Family) -> nn.ModuleList:
+    """The encoder blocks of the family's own model."""
+    return original.base_model.get_submodule(family.layers)
+
+
+def compare_round_trip(original: PreTrainedModel, model: PreTrainedModel) -> Iterator[Check]:
+    """Write the model in the original's format, load that with the original's class, and compare the two."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            to_source_model(model).save_pretrained(folder)
+        except ValueError as error:
+            yield Check("round trip", "export", False, str(error))
+            return
+        pooler = {"add_pooling_layer": False} if getattr(model, "pooler", False) is None else {}
+        again, info = type(original).from_pretrained(folder, dtype=model.dtype, output_loading_info=True, **pooler)
+    left = {key: sorted(map(str, value)) for key, value in info.items() if value}
+    yield Check("round trip", "nothing missing or unexpected", not left, str(left) if left else "")
+    before, after = original.state_dict(), again.state_dict()
+    changed = [n for n in sorted(before.keys() | after.keys()) if _tensor_difference(before.get(n), after.get(n))]
+    yield Check("round trip", "tensors", not changed, f"changed: {', '.join(changed[:4])}" if changed else "")
+    skip = {*_NOT_COMPARED, "torch_dtype", "_name_or_path", "model_type"}
+    before, after = original.config.to_dict(), again.config.to_dict()
+    changed = [n for n in sorted(before.keys() | after.keys()) if n not in skip and before.get(n) != after.get(n)]
+    yield Check("round trip", "configuration", not changed, f"changed: {', '.join(changed)}" if changed else "")
+
+
+def _in_dtype(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    return model if model.dtype == dtype else copy.deepcopy(model).to(dtype)
