@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 from transformers import AutoImageProcessor, AutoTokenizer, PreTrainedModel
-from transformers.core_model_loading import apply_renamings
+from transformers.core_model_loading import rename_source_key
 from transformers.utils import cached_file, logging
 
 from .checkpoint_ffn import hub_keywords, read_raw_config, staged_folder
@@ -125,7 +125,7 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
     source_class = source_class_for(model, chosen)
     config = chosen.source_config(model.config)
     renamings = chosen.source_mapping()
-    state_dict = {apply_renamings(key, renamings): tensor for key, tensor in model.state_dict().items()}
+    state_dict = {rename_source_key(key, renamings, [])[0]: tensor for key, tensor in model.state_dict().items()}
     no_pooler = getattr(model, "pooler", False) is None
     source_model, info = source_class.from_pretrained(
         None,

