@@ -11,6 +11,7 @@ import pickle
 import re
 import shutil
 import uuid
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,10 @@ AUTO_MAPS = {
         "AutoModelForImageClassification": "modeling_ffn_vision.FFNForImageClassification",
     },
 }
+
+
+# What libraries raise on a file that is cut short or no weights at all; torch adds plain RuntimeErrors of its reader.
+UNREADABLE = (SafetensorError, pickle.UnpicklingError, EOFError)
 
 
 @dataclass
@@ -117,7 +122,9 @@ def load_model(
             model, info = load(
                 source, *model_args, config=config, ignore_mismatched_sizes=True, output_loading_info=True, **kwargs
             )
-        except (SafetensorError, pickle.UnpicklingError, EOFError) as error:
+        except (*UNREADABLE, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "PytorchStreamReader" not in str(error):
+                raise
             raise unreadable(str(source), error) from error
     vars(model.config).pop("model_type", None)
     # From here on the model is ours: saving must not turn the names back into the source's.
@@ -141,7 +148,10 @@ def read_raw_config(source: str | os.PathLike | None, kwargs: dict[str, Any]) ->
     if str(source).startswith(("/", ".", "~")) and not os.path.exists(source):
         raise FileNotFoundError(f"there is no folder '{source}'")
     try:
-        return PreTrainedConfig.get_config_dict(source, **hub_keywords(kwargs))[0]
+        raw_config = PreTrainedConfig.get_config_dict(source, **hub_keywords(kwargs))[0]
+        if not raw_config:
+            raise FileNotFoundError(f"'{source}' has no config.json, or an empty one")
+        return raw_config
     except OSError:
         if kwargs.get("config") is None:
             raise
@@ -278,7 +288,8 @@ def align_labels(
     Raises:
         ValueError: the checkpoint's classifier has unnamed labels (`LABEL_0`…), and names are asked for.
     """
-    new = model.config.id2label
+    new = {int(index): name for index, name in model.config.id2label.items()}
+    model.config.id2label = new
     model.config.label2id = {name: index for index, name in new.items()}
     if new_rows:
         report.new.append(f"classifier (for {len(new)} labels in place of {len(old)})")
@@ -365,7 +376,7 @@ def open_safetensors(path: str) -> Any:
 def unreadable(path: str, error: Exception) -> ValueError:
     """The error for a weight file that cannot be read."""
     return ValueError(
-        f"'{path}' cannot be read as weights ({type(error).__name__}: {str(error).splitlines()[0]}). It may be "
+        f"'{path}' cannot be read as weights ({type(error).__name__}: {str(error)[:120]}). It may be "
         f"incomplete: fetch or copy it again. Pickles that hold more than tensors are refused."
     )
 
@@ -414,8 +425,9 @@ def open_tensors(path: str) -> Iterator[tuple[list[str], Callable[[str], torch.T
             yield list(file.keys()), file.get_tensor
         return
     try:
-        state_dict = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        # Files from before torch 1.6 are no zip archives, and cannot be mapped.
+        state_dict = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except (*UNREADABLE, RuntimeError) as error:
         raise unreadable(path, error) from error
     yield list(state_dict), state_dict.__getitem__
 
