@@ -219,7 +219,9 @@ def judge(
     """
     missing = set(info["missing_keys"])
     for head in model._new_head_modules:
-        own = {name for name, _ in model.named_parameters() if name.startswith(f"{head}.")}
+        # Tied parameters by every name that they have, for each is listed as missing.
+        names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+        own = {name for name in names if name.startswith(f"{head}.")}
         if own and own <= missing | model.all_tied_weights_keys.keys():
             missing -= own
             # A base model is used for what it encodes, so a random pooler would only mislead.
@@ -367,6 +369,8 @@ def refuse_unreadable_or_integer_weights(files: list[str]) -> None:
 
 def open_safetensors(path: str) -> Any:
     """`safe_open` with an error that says what to do."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"'{path}' is named in the checkpoint's index, but is not there")
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:

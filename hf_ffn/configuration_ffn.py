@@ -12,6 +12,9 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.core_model_loading import WeightTransform
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
 
 
 class ForeignFamily(Protocol):
@@ -136,11 +139,14 @@ class FFNConfig(PreTrainedConfig):
             if key.startswith("_") or hasattr(PreTrainedConfig, key):
                 continue
             close = difflib.get_close_matches(key, names, n=1, cutoff=_NEAR_MISS)
-            if close:
-                raise ValueError(
-                    f"{type(self).__name__} has no field '{key}'. Did you mean '{close[0]}'? "
-                    f"(Unknown keywords are kept, but not one that so narrowly misses a field.)"
-                )
+            if not close:
+                continue
+            message = f"{type(self).__name__} has no field '{key}'. Did you mean '{close[0]}'?"
+            # Whatever is set on a configuration is saved with it, and what was saved must load again.
+            if self.transformers_version is not None:
+                logger.warning(message)
+                continue
+            raise ValueError(f"{message} (Unknown keywords are kept, but not one that so narrowly misses a field.)")
 
     def validate_architecture(self) -> None:
         """Refuse values that no model can be built from.

@@ -10,7 +10,7 @@ from transformers import AutoImageProcessor, AutoTokenizer, PreTrainedModel
 from transformers.core_model_loading import rename_source_key
 from transformers.utils import cached_file, logging
 
-from .checkpoint_ffn import hub_keywords, read_raw_config, staged_folder
+from .checkpoint_ffn import hub_keywords, read_raw_config, staged_folder, transformers_report_silenced
 from .configuration_ffn import unknown_family
 from .families import FAMILIES, Family
 from .modeling_ffn import FFNPreTrainedModel
@@ -115,7 +115,8 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
         family: a name in `FAMILIES`; None for the family that the model was converted from.
 
     Raises:
-        ValueError: no family is known for the model, or it cannot express the model; the message names the field.
+        ValueError: no family is known for the model, or it cannot express the model; the message names the field or
+            the tensor.
     """
     name = family or model.config.source_family
     if name not in FAMILIES:
@@ -127,18 +128,19 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
     renamings = chosen.source_mapping()
     state_dict = {rename_source_key(key, renamings, [])[0]: tensor for key, tensor in model.state_dict().items()}
     no_pooler = getattr(model, "pooler", False) is None
-    source_model, info = source_class.from_pretrained(
-        None,
-        config=config,
-        state_dict=state_dict,
-        dtype=model.dtype,
-        output_loading_info=True,
-        **({"add_pooling_layer": False} if no_pooler else {}),
-    )
-    # A fault of ours and not of the user's: the names of the family are wrong, or its configuration is.
-    left = {key: value for key, value in info.items() if value}
+    with transformers_report_silenced():
+        source_model, info = source_class.from_pretrained(
+            None,
+            config=config,
+            state_dict=state_dict,
+            dtype=model.dtype,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **({"add_pooling_layer": False} if no_pooler else {}),
+        )
+    left = [f"{key}: {', '.join(sorted(map(str, names)))}" for key, names in info.items() if names]
     if left:
-        raise RuntimeError(f"{source_class.__name__} does not take what {type(model).__name__} holds: {left}")
+        raise ValueError(f"{source_class.__name__} does not take this {type(model).__name__}: {'; '.join(left)}")
     return source_model
 
 

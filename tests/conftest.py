@@ -5,6 +5,7 @@ import os
 # Before transformers is imported.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,3 +29,11 @@ def save_source(tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / folder
 
     return save
+
+
+@pytest.fixture
+def messages(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What hf_ffn and transformers log, whose loggers do not propagate by themselves."""
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("hf_ffn"), "propagate", True)
+    return caplog

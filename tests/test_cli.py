@@ -1,0 +1,113 @@
+"""The hf-ffn command as people run it, in processes of its own."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from transformers import BertModel
+from typer.testing import CliRunner
+
+from hf_ffn import FAMILIES, FFNTextModel
+from hf_ffn.cli import app
+
+Save = Callable[..., Path]
+
+
+def hf_ffn_command(*arguments: Any) -> subprocess.CompletedProcess[str]:
+    """Run hf-ffn in a process of its own."""
+    command = [sys.executable, "-m", "hf_ffn.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def run(*arguments: Any) -> Any:
+    """Run hf-ffn in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_convert_verify_and_export_go_there_and_back(save_source: Save, tmp_path: Path) -> None:
+    source = save_source("BertModel")
+    converted = run("convert", source, tmp_path / "out")
+    assert converted.exit_code == 0, converted.output
+    assert "equivalent" in converted.output
+    verified = run(
+        "verify", source, "--model", tmp_path / "out", "--plot", tmp_path / "p.png", "--json", tmp_path / "r"
+    )
+    assert verified.exit_code == 0, verified.output
+    assert (tmp_path / "p.png").exists()
+    assert (tmp_path / "r").exists()
+    exported = run("export", tmp_path / "out", tmp_path / "back")
+    assert exported.exit_code == 0, exported.output
+    before, after = (BertModel.from_pretrained(folder).state_dict() for folder in (source, tmp_path / "back"))
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+
+
+def test_verify_exits_with_1_for_another_model(save_source: Save, tmp_path: Path) -> None:
+    source = save_source("BertModel")
+    model = FFNTextModel.from_pretrained(source)
+    nn.init.zeros_(model.encoder.layers[2].ffn.linear_2.bias)
+    model.save_pretrained(tmp_path / "out")
+    result = run("verify", source, "--model", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "they part at layer 2" in result.output
+
+
+def test_no_verify_writes_no_proof(save_source: Save, tmp_path: Path) -> None:
+    result = run("convert", save_source("ViTModel"), tmp_path / "out", "--no-verify", "--dtype", "bfloat16")
+    assert result.exit_code == 0, result.output
+    assert not (tmp_path / "out" / "equivalence.json").exists()
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_families_are_listed_with_their_heads() -> None:
+    output = run("families").output
+    for family in FAMILIES.values():
+        assert family.model_type in output
+        for ours, theirs in family.heads.items():
+            assert any(ours in line and theirs in line for line in output.splitlines())
+
+
+@pytest.mark.parametrize("command", ["convert", "verify", "export", "families"])
+def test_help_says_what_a_command_does(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert len(result.output.splitlines()) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("convert", "{gpt2}", "{out}"), "Families that it converts: bert, vit"),
+        (("convert", "{tmp}/nowhere", "{out}"), "there is no folder"),
+        (("convert", "{bert}", "{out}", "--task", "singing"), "it can do: base, masked-lm"),
+        (("verify", "{gpt2}"), "model_type='gpt2'"),
+        (("export", "{bert}", "{out}"), "write to another folder"),
+    ],
+)
+def test_an_error_is_one_line_without_traceback_and_leaves_nothing(
+    save_source: Save, tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 2, "vocab_size": 50, "n_positions": 16}
+    transformers.GPT2Model(transformers.GPT2Config(**sizes)).save_pretrained(tmp_path / "gpt2")
+    bert = save_source("BertModel")
+    out = bert if arguments[0] == "export" else tmp_path / "out"
+    places = {"gpt2": tmp_path / "gpt2", "bert": bert, "tmp": tmp_path, "out": out}
+    result = hf_ffn_command(*(argument.format(**places) for argument in arguments))
+    assert result.returncode == 1
+    assert says in result.stderr
+    assert result.stderr.strip().splitlines()[-1].startswith("hf-ffn: ")
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    result = hf_ffn_command("--debug", "convert", tmp_path / "nowhere", tmp_path / "out")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
