@@ -146,7 +146,8 @@ class EquivalenceReport:
             errors = {check.name: check.error or 0.0 for check in self.checks if check.run == run}
             axes.plot(steps, [max(errors[step], floor) for step in steps], marker="o", label=run, alpha=0.7)
         axes.set_yscale("log")
-        axes.set_ylim(floor / 2, None)
+        largest = max((check.error or 0.0 for check in self.checks), default=0.0)
+        axes.set_ylim(floor / 3, max(1.0, 3 * largest))
         axes.set_ylabel(f"largest difference ({floor:.0e} stands for none)")
         axes.tick_params(axis="x", rotation=60)
         axes.set_title(

@@ -147,9 +147,9 @@ def plot_similarities(similarity: torch.Tensor, path: Path) -> None:
     """Draw the similarity of every two sentences."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    figure = Figure(figsize=(10, 5.5), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(similarity, cmap="viridis", vmin=0, vmax=1)
+    image = axes.imshow(similarity, cmap="viridis", vmin=0, vmax=1, aspect="auto")
     axes.set_yticks(range(len(SENTENCES)), SENTENCES, fontsize=8)
     axes.set_xticks([])
     axes.set_title("Cosine similarity of sentences, from the converted model")

@@ -252,7 +252,9 @@ def test_no_parameter_of_a_head_is_dead(name: str, variant: dict[str, Any]) -> N
     model = ffn_model(name, **variant).train()
     inputs = inputs_for(model.config)
     _, gradients = loss_and_gradients(model, inputs | labels_for(model, inputs))
-    assert all(parameter.requires_grad for parameter in model.parameters())
+    # BERT's untied decoder has a bias of its own; the one beside it stays for the file's sake, and is not trained.
+    frozen = {"lm_head.bias"} if name == "FFNForMaskedLM" and "tie_word_embeddings" in variant else set()
+    assert {key for key, _ in model.named_parameters()} - gradients.keys() == frozen
     # A bias of the keys moves all scores of a query alike, which softmax does not see.
     silent = [key for key, gradient in gradients.items() if not gradient.any() and not key.endswith("k_proj.bias")]
     assert silent == []
