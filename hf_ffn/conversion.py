@@ -10,9 +10,10 @@ from transformers import AutoImageProcessor, AutoTokenizer, PreTrainedModel
 from transformers.core_model_loading import rename_source_key
 from transformers.utils import cached_file, logging
 
-from .checkpoint_ffn import hub_keywords, read_raw_config, staged_folder, transformers_report_silenced
+from .checkpoint_ffn import hub_keywords, read_raw_config, staged_folder
 from .configuration_ffn import unknown_family
 from .families import FAMILIES, Family
+from .loading_ffn import transformers_report_silenced
 from .modeling_ffn import FFNPreTrainedModel
 from .modeling_ffn_text import (
     FFNForMaskedLM,

@@ -17,8 +17,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from .checkpoint_ffn import load_model, read_feed_forward, save_model
+from .checkpoint_ffn import save_model
 from .configuration_ffn import FFNConfig
+from .loading_ffn import load_model, read_feed_forward
 
 
 class FeedForward(nn.Module):

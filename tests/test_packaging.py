@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 TRY_THE_WHEEL = """
 import sys, tempfile
+from collections.abc import Callable
 from pathlib import Path
 import hf_ffn, torch, transformers
 assert "site-packages" in hf_ffn.__file__, hf_ffn.__file__
@@ -81,7 +83,7 @@ def test_travelling_files_import_only_what_everybody_has() -> None:
     """They are copied beside a checkpoint, flat, so that people without hf_ffn can load it."""
     allowed = {"torch", "transformers", "safetensors", "huggingface_hub"} | set(sys.stdlib_module_names)
     files = [*(ROOT / "hf_ffn").glob("*_ffn*.py")]
-    assert len(files) == 5
+    assert len(files) == 6
     for path in files:
         for line in path.read_text().splitlines():
             match = re.match(r"\s*(?:from|import) (\.?)([\w]+)", line)
@@ -89,3 +91,32 @@ def test_travelling_files_import_only_what_everybody_has() -> None:
                 continue
             assert match[1] or match[2] in allowed, f"{path.name}: {line}"
             assert not match[1] or (ROOT / "hf_ffn" / f"{match[2]}.py") in files, f"{path.name}: {line}"
+
+
+def python_blocks(text: str) -> list[str]:
+    """The fenced Python code of a Markdown text."""
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_readmes_first_example_runs_on_folders(save_source: Callable[..., Path], tmp_path: Path) -> None:
+    code = python_blocks((ROOT / "README.md").read_text())[0]
+    bert = save_source("BertForSequenceClassification", "bert", num_hidden_layers=6)
+    vit = save_source("ViTForImageClassification", "vit")
+    for hub_id in re.findall(r'"([\w-]+/[\w.-]+)"', code):
+        code = code.replace(hub_id, str(vit if "vit" in hub_id else bert))
+    script = tmp_path / "example.py"
+    script.write_text(code)
+    assert "=> equivalent" in run(sys.executable, script, cwd=tmp_path)
+    assert (tmp_path / "my-encoder" / "model.safetensors").exists()
+    assert (tmp_path / "back-to-bert" / "config.json").exists()
+
+
+def test_the_readmes_other_examples_run_as_they_stand(tmp_path: Path) -> None:
+    blocks = python_blocks((ROOT / "README.md").read_text())[1:]
+    assert blocks
+    for number, code in enumerate(blocks):
+        script = tmp_path / f"example_{number}.py"
+        script.write_text(code)
+        printed = run(sys.executable, script, cwd=tmp_path)
+        promised = re.findall(r"print\(.*\)\s+# (.+)", code)
+        assert printed.splitlines() == promised
