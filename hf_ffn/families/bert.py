@@ -1,40 +1,25 @@
 """BERT ([Devlin et al. 2018](https://huggingface.co/papers/1810.04805)): post-norm, learnt positions, segments."""
 
-from .family import Family, same
+from .family import BLOCK_FIELDS, PLAIN_BLOCK, Family, same
 
 BERT = Family(
     name="bert",
     model_type="bert",
     native_type="hf_ffn_text",
-    fields=same(
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "hidden_act",
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "layer_norm_eps",
-        "initializer_range",
-        "vocab_size",
-        "max_position_embeddings",
-        "type_vocab_size",
-        "pad_token_id",
-        "bos_token_id",
-        "eos_token_id",
-        "classifier_dropout",
-        "tie_word_embeddings",
-    ),
-    fixed={
-        "norm_order": "post",
-        "gated": False,
-        "activation_dropout_prob": 0.0,
-        "ffn_bias": True,
-        "qkv_bias": True,
-        "attention_bias": True,
-        "layer_scale_init_value": None,
-        "drop_path_rate": 0.0,
+    fields={
+        **BLOCK_FIELDS,
+        **same(
+            "vocab_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+            "pad_token_id",
+            "bos_token_id",
+            "eos_token_id",
+            "classifier_dropout",
+            "tie_word_embeddings",
+        ),
     },
+    fixed={**PLAIN_BLOCK, "norm_order": "post", "qkv_bias": True},
     refused={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
     dialects=(
         (r"LayerNorm\.gamma", "LayerNorm.weight"),

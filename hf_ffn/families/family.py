@@ -105,3 +105,27 @@ class Family:
 def same(*names: str) -> dict[str, str]:
     """Fields that a family calls as we do."""
     return {name: name for name in names}
+
+
+# Fields of a plain block that BERT, ViT and most of their kin call as we do.
+BLOCK_FIELDS = same(
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "layer_norm_eps",
+    "initializer_range",
+)
+
+# What a plain block is: neither gated nor scaled, with biases, and with no dropout that they do not have.
+PLAIN_BLOCK = {
+    "gated": False,
+    "activation_dropout_prob": 0.0,
+    "ffn_bias": True,
+    "attention_bias": True,
+    "layer_scale_init_value": None,
+    "drop_path_rate": 0.0,
+}

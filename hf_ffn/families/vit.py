@@ -1,37 +1,23 @@
 """ViT ([Dosovitskiy et al. 2020](https://huggingface.co/papers/2010.11929)): pre-norm, class token, image patches."""
 
-from .family import Family, same
+from .family import BLOCK_FIELDS, PLAIN_BLOCK, Family, same
 
 VIT = Family(
     name="vit",
     model_type="vit",
     native_type="hf_ffn_vision",
-    fields=same(
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "hidden_act",
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "layer_norm_eps",
-        "initializer_range",
-        "image_size",
-        "patch_size",
-        "num_channels",
-        "qkv_bias",
-        "pooler_output_size",
-        "pooler_act",
-    ),
-    fixed={
-        "norm_order": "pre",
-        "gated": False,
-        "activation_dropout_prob": 0.0,
-        "ffn_bias": True,
-        "attention_bias": True,
-        "layer_scale_init_value": None,
-        "drop_path_rate": 0.0,
+    fields={
+        **BLOCK_FIELDS,
+        **same(
+            "image_size",
+            "patch_size",
+            "num_channels",
+            "qkv_bias",
+            "pooler_output_size",
+            "pooler_act",
+        ),
     },
+    fixed={**PLAIN_BLOCK, "norm_order": "pre"},
     refused={},
     # transformers 5 holds ViT in memory (and writes with save_original_format=False) under other names than in files.
     dialects=(
