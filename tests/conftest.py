@@ -4,6 +4,8 @@ import os
 
 # Before transformers is imported.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Tests run side by side, one a core: more threads than that only wait for each other.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 import logging
 from collections.abc import Callable

@@ -85,7 +85,6 @@ IMPOSSIBLE = [
     (FFNConfig, "initializer_range", float("inf"), "finite"),
     (FFNConfig, "layer_scale_init_value", float("nan"), "finite"),
     (FFNConfig, "layer_scale_init_value", float("inf"), "finite"),
-    (FFNConfig, "problem_type", "multi_label", "multi_label_classification"),
     (FFNConfig, "num_labels", 0, "at least 1"),
     *((FFNTextConfig, name, 0, "at least 1") for name in ("vocab_size", "max_position_embeddings", "type_vocab_size")),
     (FFNTextConfig, "pad_token_id", 30522, "outside the vocabulary"),
@@ -171,6 +170,15 @@ def test_an_impossible_value_is_refused_naming_field_value_and_reason(
         config_class(**{field: value})
 
 
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_an_unknown_problem_type_is_refused_naming_the_known_ones(config_class: type[FFNConfig]) -> None:
+    # By transformers itself in some versions, and by us in the others
+    with pytest.raises((ValueError, StrictDataclassFieldValidationError)) as error:
+        config_class(problem_type="multi_label")
+    for words in ("problem_type", "'multi_label'", "multi_label_classification", "regression"):
+        assert words in str(error.value)
+
+
 @pytest.mark.parametrize(("config_class", "field", "value"), WRONG_TYPES)
 def test_a_wrong_type_is_refused_naming_the_field(config_class: type[FFNConfig], field: str, value: Any) -> None:
     with pytest.raises(StrictDataclassFieldValidationError, match=f"'{field}'"):
@@ -243,6 +251,18 @@ def test_a_field_with_a_letter_left_out_is_refused_naming_the_field(config_class
 def test_a_near_miss_is_refused_naming_the_field(config_class: type[FFNConfig], keyword: str, field: str) -> None:
     with pytest.raises(ValueError, match=f"has no field '{keyword}'.*'{field}'"):
         config_class(**{keyword: 1})
+
+
+@pytest.mark.parametrize("config_class", [FFNTextConfig, FFNVisionConfig])
+def test_what_was_set_on_a_configuration_loads_again_with_a_warning(
+    config_class: type[FFNConfig], tmp_path: Path, messages: pytest.LogCaptureFixture
+) -> None:
+    config = config_class(**TINY)
+    config.hidden_dropout = 0.3
+    config.save_pretrained(tmp_path)
+    loaded = config_class.from_pretrained(tmp_path)
+    assert loaded.hidden_dropout == 0.3
+    assert "has no field 'hidden_dropout'. Did you mean 'hidden_dropout_prob'?" in messages.text
 
 
 @pytest.mark.parametrize("theirs", [BertConfig, ViTConfig])

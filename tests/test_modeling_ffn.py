@@ -170,6 +170,10 @@ def test_eager_attention_returns_weights_that_sum_to_one() -> None:
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 4, 5))
 
 
+def test_outside_a_model_attention_is_sdpa_which_gives_no_weights() -> None:
+    assert SelfAttention(block_config())(tokens())[1] is None
+
+
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_attention_dropout_acts_in_training_only(implementation: str) -> None:
     attention = shake(

@@ -10,6 +10,7 @@ import torch
 import transformers
 from safetensors import safe_open
 from torch import nn
+from transformers import PreTrainedModel
 
 import hf_ffn
 
@@ -95,6 +96,7 @@ def assert_same_gradients(
 # Attention back ends
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("norm_order", ["pre", "post"])
 @pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
 @pytest.mark.parametrize("name", BASES)
@@ -333,15 +335,33 @@ def test_dropout_acts_in_training_and_never_in_eval(name: str) -> None:
     assert not torch.equal(first_output(model(**inputs)), first_output(model(**inputs)))
 
 
+@pytest.mark.parametrize("name", BASES)
+def test_the_encoders_dropout_acts_on_its_embeddings_too(name: str) -> None:
+    model = ffn_model(name, hidden_dropout_prob=1.0)
+    embedded = []
+    model.embeddings.register_forward_hook(lambda _, arguments, output: embedded.append(output))
+    inputs = inputs_for(model.config)
+    model(**inputs)
+    model.train()(**inputs)
+    assert embedded[0].abs().min() > 0
+    assert embedded[1].abs().max() == 0
+
+
 # Initialisation
 
 
+def load_from_nothing(model_class: Any, config: Any) -> Any:
+    """transformers' own loading of an empty checkpoint, which builds on no device and makes all weights afterwards."""
+    return PreTrainedModel.from_pretrained.__func__(model_class, None, config=config, state_dict={})
+
+
+@pytest.mark.parametrize("make", [type.__call__, load_from_nothing], ids=["new", "lacking"])
 @pytest.mark.parametrize("std", [0.02, 0.1])
 @pytest.mark.parametrize("name", [*BASES, *HEADS])
-def test_new_weights_are_drawn_from_a_truncated_normal(name: str, std: float) -> None:
-    torch.manual_seed(0)
+def test_new_weights_are_drawn_from_a_truncated_normal(name: str, std: float, make: Callable[..., Any]) -> None:
     config = ffn_model(name, initializer_range=std, layer_scale_init_value=0.5).config
-    model = getattr(hf_ffn, name)(config)
+    torch.manual_seed(0)
+    model = make(getattr(hf_ffn, name), config)
     # The standard deviation of what is left of a normal distribution that is cut at two standard deviations
     left = std * math.sqrt(1 - 4 * math.exp(-2) / math.sqrt(2 * math.pi) / math.erf(math.sqrt(2)))
     norms = {key for key, module in model.named_modules() if isinstance(module, nn.LayerNorm)}
@@ -351,7 +371,9 @@ def test_new_weights_are_drawn_from_a_truncated_normal(name: str, std: float) ->
             assert not parameter.any(), key
         elif owner in norms:
             assert torch.equal(parameter, torch.ones_like(parameter)), key
-        elif kind != "scale":
+        elif kind == "scale":
+            assert torch.equal(parameter, torch.full_like(parameter, 0.5)), key
+        else:
             drawn = parameter[parameter != 0]
             assert drawn.numel() >= parameter.numel() - 32, key  # All but the padding token's
             assert drawn.abs().max() <= 2 * std * (1 + 1e-6), key

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
+from torch import nn
 from transformers import BertModel
 
 from hf_ffn import FFNForMaskedLM, FFNTextModel
 
-from tiny import ffn_model, text_inputs
+from tiny import ffn_model, ffn_text_config, text_inputs
 
 TEXT_CLASSES = [
     "FFNTextModel",
@@ -236,8 +237,9 @@ def test_inputs_that_cannot_be_are_refused_naming_them(name: str, inputs: dict[s
 def test_the_longest_sequence_and_the_last_ids_are_taken() -> None:
     model = ffn_model("FFNTextModel")
     ids = torch.full((1, 40), 98)
-    outputs = model(ids, token_type_ids=torch.ones_like(ids), position_ids=torch.full_like(ids, 39))
-    assert outputs.last_hidden_state.isfinite().all()
+    outputs = model(ids, token_type_ids=torch.ones_like(ids))
+    at_the_end = model(ids, token_type_ids=torch.ones_like(ids), position_ids=torch.arange(40)[None])
+    assert torch.equal(outputs.last_hidden_state, at_the_end.last_hidden_state)
 
 
 # Heads
@@ -257,6 +259,12 @@ def test_a_classifier_has_its_own_dropout_or_the_encoders(name: str) -> None:
     model = ffn_model(name, classifier_dropout=1.0).train()
     logits = model(**text_inputs(model.config)).logits
     assert torch.equal(logits, model.classifier.bias.expand_as(logits))
+
+
+def test_the_padding_token_starts_at_zero() -> None:
+    model = FFNTextModel(ffn_text_config(pad_token_id=7))
+    rows = model.get_input_embeddings().weight.any(dim=-1)
+    assert (~rows).nonzero().flatten().tolist() == [7]
 
 
 def test_the_padding_token_gets_no_gradient() -> None:
@@ -362,6 +370,33 @@ def test_resized_embeddings_keep_their_rows_their_tie_and_their_use(
     model.save_pretrained(tmp_path)
     loaded = FFNForMaskedLM.from_pretrained(tmp_path)
     assert torch.equal(loaded(**inputs).logits, outputs.logits)
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_output_embeddings_can_be_replaced_with_their_bias(tied: bool) -> None:
+    model = ffn_model("FFNForMaskedLM", tie_word_embeddings=tied)
+    inputs = text_inputs(model.config)
+    new = nn.Linear(32, 99)
+    before = model(**inputs).logits
+    with torch.no_grad():
+        new.weight.copy_(model.lm_head.decoder.weight)
+        new.bias.copy_(model.lm_head.decoder.bias + 1)
+    model.set_output_embeddings(new)
+    model.tie_weights()
+    torch.testing.assert_close(model(**inputs).logits, before + 1, atol=1e-5, rtol=0)
+    if tied:
+        assert_tied(model)
+
+
+@pytest.mark.parametrize("name", TEXT_CLASSES)
+def test_input_embeddings_can_be_replaced(name: str) -> None:
+    model = ffn_model(name)
+    inputs = text_inputs(model.config)
+    before = model(**inputs)[0]
+    new = nn.Embedding(99, 32)
+    model.set_input_embeddings(new)
+    assert model.get_input_embeddings() is new
+    assert (model(**inputs)[0] - before).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("name", TEXT_CLASSES)

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import ViTModel
+import transformers
 
+import hf_ffn
 from hf_ffn import FFNVisionModel
 
-from tiny import ffn_model, image_inputs
+from tiny import VIT_CLASSES, ffn_model, image_inputs
 
-VISION_CLASSES = ["FFNVisionModel", "FFNForImageClassification"]
+VISION_CLASSES = list(VIT_CLASSES.values())
 
 
 def pixels(model: Any, *size: int, batch_size: int = 2) -> torch.Tensor:
@@ -98,14 +99,16 @@ def test_interpolating_to_the_same_size_is_the_identity(name: str, image_size: A
 
 
 @pytest.mark.parametrize("size", [(48, 48), (24, 40), (64, 16), (35, 50)])
-def test_interpolated_positions_give_what_vit_gives(size: tuple[int, int], save_source: Callable[..., Path]) -> None:
-    folder = save_source("ViTModel")
-    ours, theirs = FFNVisionModel.from_pretrained(folder), ViTModel.from_pretrained(folder)
-    images = pixels(ours, *size)
-    assert torch.equal(
-        ours(images, interpolate_pos_encoding=True).last_hidden_state,
-        theirs(images, interpolate_pos_encoding=True).last_hidden_state,
-    )
+@pytest.mark.parametrize(("theirs", "ours"), VIT_CLASSES.items())
+def test_interpolated_positions_give_what_vit_gives(
+    theirs: str, ours: str, size: tuple[int, int], save_source: Callable[..., Path]
+) -> None:
+    folder = save_source(theirs)
+    model = getattr(hf_ffn, ours).from_pretrained(folder)
+    original = getattr(transformers, theirs).from_pretrained(folder)
+    images = pixels(model, *size)
+    expected = original(images, interpolate_pos_encoding=True)[0]
+    assert torch.equal(model(images, interpolate_pos_encoding=True)[0], expected)
 
 
 @pytest.mark.parametrize("size", [(32, 48), (8, 80), (64, 24)])

@@ -1,0 +1,175 @@
+"""Checkpoints of a run: written beside and moved into place, found, compared with what is asked, rotated."""
+
+import json
+import re
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+RUN_FILE = "run.json"
+STATE_FILE = "progress.json"
+
+# Changing these changes neither the samples of a step nor what is computed from them.
+_MAY_CHANGE = {
+    "checkpointing_steps",
+    "checkpoints_total_limit",
+    "dataloader_num_workers",
+    "hub_model_id",
+    "output_dir",
+    "overwrite_output_dir",
+    "per_device_eval_batch_size",
+    "preprocessing_num_workers",
+    "push_to_hub",
+    "report_to",
+    "resume_from_checkpoint",
+    "with_tracking",
+}
+
+
+@dataclass
+class Progress:
+    """How far a run is, and what it has seen; stored with every checkpoint.
+
+    Attributes:
+        step: optimizer steps done.
+        epoch: the epoch under way, from 0.
+        step_in_epoch: steps of that epoch done.
+        history: loss and learning rate of each step.
+        evaluations: loss and metrics of each evaluation.
+        best: the evaluation with the best metric so far.
+        real_tokens: positions computed for samples, of texts without padding.
+        computed_tokens: positions computed in all.
+        uniform_tokens: positions that padding every sample to the longest would have computed.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Any] | None = None
+    real_tokens: int = 0
+    computed_tokens: int = 0
+    uniform_tokens: int = 0
+
+
+def prepare_output_folder(folder: Path, *, overwrite: bool, resume: bool) -> None:
+    """Refuse a folder that holds another run, or anything else; clear one to be overwritten.
+
+    Raises:
+        ValueError: the folder is in use.
+    """
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        return
+    if not folder.is_dir():
+        raise ValueError(f"output_dir '{folder}' is a file")
+    for partial in folder.glob(".checkpoint-*"):
+        shutil.rmtree(partial)
+    if resume or not any(folder.iterdir()):
+        return
+    if not (folder / RUN_FILE).exists():
+        raise ValueError(f"output_dir '{folder}' is not empty, and holds no run of hf_ffn: choose another folder")
+    if not overwrite:
+        raise ValueError(
+            f"output_dir '{folder}' holds another run: go on with it (--resume_from_checkpoint latest), delete it "
+            f"(--overwrite_output_dir), or choose another folder"
+        )
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def check_same_run(folder: Path, facts: dict[str, Any]) -> None:
+    """Compare a run's facts with those it was begun with, or store them if it begins.
+
+    Args:
+        folder: the run's output folder.
+        facts: arguments, data and number of processes.
+
+    Raises:
+        ValueError: naming what changed.
+    """
+    path = folder / RUN_FILE
+    plain = json.loads(json.dumps(facts))
+    if not path.exists():
+        write_json(path, plain)
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    changed = []
+    for part in sorted(before.keys() | plain.keys()):
+        old, new = before.get(part, {}), plain.get(part, {})
+        for name in sorted(old.keys() | new.keys()):
+            if name not in _MAY_CHANGE and old.get(name) != new.get(name):
+                changed.append(f"{name} was {old.get(name)!r} and is {new.get(name)!r}")
+    if changed:
+        raise ValueError(f"'{folder}' cannot be resumed, for it would be another run: {'; '.join(changed)}")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a file beside, and move it into place."""
+    beside = path.with_name(f".{path.name}.partial")
+    beside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """A run's checkpoints, oldest first."""
+    found = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(found, key=lambda path: int(path.name.partition("-")[2]))
+
+
+def find_checkpoint(folder: Path, wanted: str) -> Path | None:
+    """The checkpoint to go on from.
+
+    Args:
+        folder: the run's output folder.
+        wanted: a folder, or "latest".
+
+    Returns:
+        None where the latest is wanted and the run had not come to its first.
+
+    Raises:
+        ValueError: the folder is no checkpoint.
+    """
+    if wanted == "latest":
+        found = checkpoints_in(folder)
+        return found[-1] if found else None
+    path = Path(wanted)
+    if not (path / STATE_FILE).exists():
+        raise ValueError(f"resume_from_checkpoint '{wanted}' is not a checkpoint of hf_ffn (it holds no {STATE_FILE})")
+    return path
+
+
+def save_checkpoint(accelerator: Accelerator, folder: Path, progress: Progress, keep: int | None) -> Path:
+    """Save everything that the run needs to go on, and drop the oldest beyond `keep`.
+
+    Every process must call it. The folder appears when it is whole: killed at any moment, a run has only whole ones.
+    """
+    target = folder / f"checkpoint-{progress.step}"
+    if target.exists():
+        return target
+    stage = folder / f".{target.name}"
+    if accelerator.is_main_process:
+        shutil.rmtree(stage, ignore_errors=True)
+        stage.mkdir()
+    accelerator.wait_for_everyone()
+    accelerator.save_state(str(stage))
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        write_json(stage / STATE_FILE, asdict(progress))
+        stage.rename(target)
+        for old in checkpoints_in(folder)[: -keep if keep else 0]:
+            # Out of sight before it is taken apart, so that no half of it is found.
+            gone = old.rename(folder / f".{old.name}.old")
+            shutil.rmtree(gone)
+    accelerator.wait_for_everyone()
+    return target
+
+
+def load_checkpoint(accelerator: Accelerator, checkpoint: Path) -> Progress:
+    """Restore model, optimizer and schedule, and return how far the run was."""
+    accelerator.load_state(str(checkpoint))
+    return Progress(**json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8")))

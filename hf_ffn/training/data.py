@@ -1,0 +1,261 @@
+"""What a run trains and evaluates on, of whatever task: loaded, checked, and ready to be made into batches."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import torch
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from .arguments import DataArguments
+from .images import ImageColumns, ImagePreparation, broken, check_images, collate_images
+from .labels import (
+    LabelColumn,
+    Labels,
+    at_most,
+    check_rows,
+    check_seen,
+    class_names,
+    first_rows,
+    infer_task,
+    split_off,
+)
+from .sampling import Samples, StreamSamples
+from .sources import Split, load_splits
+from .texts import TextCollator, TextColumns, Tokenization, check_tokenizer
+
+
+@dataclass
+class TaskData:
+    """Data of a task.
+
+    Args:
+        task: one of `arguments.TASKS`.
+        train: samples to train on: dictionaries with `labels` and `id`, the row's number in the original data.
+        evaluation: samples to evaluate on, never augmented.
+        labels: names of the classes; None where numbers are predicted.
+        collate: makes a batch of samples, with their ids as `ids`; of none, an empty dictionary.
+        lengths: tokens per training sample; None for images and streams.
+        texts: shows an evaluation sample to a person, by its place in `evaluation`.
+        fingerprint: what must not have changed when a run goes on.
+    """
+
+    task: str
+    train: Samples | StreamSamples
+    evaluation: Samples
+    labels: list[str] | None
+    collate: Callable[[list[dict[str, Any]]], dict[str, torch.Tensor]]
+    lengths: list[int] | None
+    texts: Callable[[int], str]
+    fingerprint: dict[str, Any]
+
+
+def load_text_data(args: DataArguments, tokenizer: PreTrainedTokenizerBase, *, seed: int) -> TaskData:
+    """Load texts: with a class, several classes or a number each, single or in pairs, or with a class for each word.
+
+    Args:
+        args: which, and how.
+        tokenizer: the model's.
+        seed: the run's; a validation part is split off alike for all seeds.
+
+    Raises:
+        ValueError: something is wrong with the data: what, and where.
+    """
+    train, evaluation = load_splits(args)
+    columns = TextColumns.of(train, args)
+    if evaluation is not None:
+        evaluation.require([*columns.texts, columns.label])
+    # A stream of CSV does not know its types.
+    features = (evaluation if evaluation is not None and not train.features else train).features
+    task = args.task or infer_task(features[columns.label], words=hasattr(features[columns.text], "feature"))
+    if task == "image-classification":
+        raise ValueError(f"{train.where}: task image-classification needs images, and these are texts")
+    check_tokenizer(tokenizer, task)
+    skip = args.on_bad_sample == "skip"
+
+    def check(split: Split) -> None:
+        label = LabelColumn.of(split, task, columns.label)
+        check_rows(split, columns.texts, label, wrong=partial(columns.wrong, task=task), bad=columns.bad, skip=skip)
+
+    def tokenization(split: Split) -> Tokenization:
+        label = LabelColumn.of(split, task, columns.label)
+        return Tokenization(tokenizer, columns, label, labels, min(args.max_length, tokenizer.model_max_length))
+
+    train, evaluation, labels = checked(args, train, evaluation, task, columns.label, check)
+    evaluated = tokenized(evaluation, tokenization(evaluation), args)
+    samples: Samples | StreamSamples
+    if isinstance(train.rows, Dataset):
+        samples = Samples(tokenized(train, tokenization(train), args), None, seed)
+    else:
+        prepare = partial(tokenization(train).of_row, where=train.where)
+        samples = StreamSamples(train.rows, prepare, seed, (lambda row: not columns.bad(row)) if skip else None)
+    facts = {"task": task, "labels": labels.names} | {
+        "tokenizer": type(tokenizer).__name__,
+        "vocab_size": len(tokenizer),
+        "max_length": args.max_length,
+    }
+    return TaskData(
+        task=task,
+        train=samples,
+        evaluation=Samples(evaluated, None, seed),
+        labels=labels.names or None,
+        collate=TextCollator(tokenizer, words=task == "token-classification"),
+        lengths=list_lengths(samples.rows, "input_ids") if isinstance(samples, Samples) else None,
+        texts=lambda i: columns.shown(evaluation.rows[i]),
+        fingerprint=fingerprint(args, train, evaluation) | vars(columns) | facts,
+    )
+
+
+def tokenized(split: Split, tokenization: Tokenization, args: DataArguments) -> Dataset:
+    """Make samples of a split, whose fingerprint is theirs from then on."""
+    samples = split.rows.map(
+        tokenization,
+        batched=True,
+        remove_columns=split.rows.column_names,
+        num_proc=args.preprocessing_num_workers,
+        desc=f"Tokenizing {split.where}",
+    )
+    split.content = content_hash(samples)
+    return samples
+
+
+def load_image_data(
+    args: DataArguments,
+    image_processor: Any,
+    *,
+    seed: int,
+    num_channels: int = 3,
+    image_size: int | tuple[int, int] = 224,
+) -> TaskData:
+    """Load images with a class each.
+
+    Args:
+        args: which, and how.
+        image_processor: the model's; None for a model from scratch: images are resized, and brought to -1…1.
+        seed: the run's, of which augmentation follows; a validation part is split off alike for all seeds.
+        num_channels: 3 for colours, 1 for grey.
+        image_size: of a side, or height and width; only where there is no processor.
+
+    Raises:
+        ValueError: something is wrong with the data: what, and where.
+    """
+    train, evaluation = load_splits(args)
+    columns = ImageColumns.of(train, args)
+    for split in (train, evaluation):
+        if split is not None:
+            split.require([columns.image, columns.label])
+            columns.leave_encoded(split)
+    task = "image-classification"
+    if args.task not in (None, task):
+        raise ValueError(f"{train.where}: task {args.task} needs texts, and these are images")
+    skip = args.on_bad_sample == "skip"
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+
+    def check(split: Split) -> None:
+        check_rows(split, [], LabelColumn.of(split, task, columns.label))
+        images = check_images(split, columns, skip=skip, num_proc=args.preprocessing_num_workers)
+        split.content = content_hash(images) + content_hash(split.rows.select_columns([columns.label]))
+
+    def preparation(split: Split, augment: bool) -> ImagePreparation:
+        label = LabelColumn.of(split, task, columns.label)
+        return ImagePreparation(split.where, columns, label, labels, image_processor, num_channels, size, augment)
+
+    train, evaluation, labels = checked(args, train, evaluation, task, columns.label, check)
+    prepare = preparation(train, args.augment)
+    samples: Samples | StreamSamples
+    if isinstance(train.rows, Dataset):
+        samples = Samples(train.rows, prepare, seed)
+    else:
+        samples = StreamSamples(
+            train.rows, prepare, seed, (lambda row: not broken(row[columns.image])) if skip else None
+        )
+    facts = {
+        "image_processor": None if image_processor is None else json.loads(image_processor.to_json_string()),
+        "num_channels": num_channels,
+        "image_size": list(size),
+        "augment": args.augment,
+    }
+    return TaskData(
+        task=task,
+        train=samples,
+        evaluation=Samples(evaluation.rows, preparation(evaluation, False), seed),
+        labels=labels.names,
+        collate=collate_images,
+        lengths=None,
+        texts=lambda i: columns.shown(evaluation.rows[i]),
+        fingerprint=fingerprint(args, train, evaluation) | vars(columns) | facts,
+    )
+
+
+def checked(
+    args: DataArguments,
+    train: Split,
+    evaluation: Split | None,
+    task: str,
+    label_name: str,
+    check: Callable[[Split], None],
+) -> tuple[Split, Split, Labels]:
+    """Check both parts, name the classes, split off a validation part where there is none, and cut to the sizes asked.
+
+    A stream is checked as it is read: its classes are those that its type declares, or else those evaluated on.
+    """
+    for split in (train, evaluation):
+        if split is not None and isinstance(split.rows, Dataset):
+            check(split)
+            if not len(split.rows):
+                raise ValueError(f"{split.where} has no rows")
+    label = LabelColumn.of(train, task, label_name)
+    if args.streaming and evaluation is not None:
+        evaluated = LabelColumn.of(evaluation, task, label_name)
+        seen = first_rows(evaluation, evaluated)
+        labels = class_names(evaluation.where, label if label.feature is not None else evaluated, seen)
+        train.rows = train.rows if args.max_train_samples is None else train.rows.take(args.max_train_samples)
+    else:
+        if len(train.rows) < 2:
+            raise ValueError(f"{train.where} has one row only: too few to train on")
+        seen = first_rows(train, label)
+        labels = class_names(train.where, label, seen)
+        if evaluation is None:
+            evaluation = split_off(train, seen)
+        check_seen(train, evaluation, seen, first_rows(evaluation, LabelColumn.of(evaluation, task, label_name)))
+        train.rows = at_most(train.rows, args.max_train_samples)
+    evaluation.rows = at_most(evaluation.rows, args.max_eval_samples)
+    return train, evaluation, labels
+
+
+def fingerprint(args: DataArguments, train: Split, evaluation: Split) -> dict[str, Any]:
+    """What identifies data: their contents, not their names or dates. Of a stream: its file's size."""
+    parts: dict[str, Any] = {}
+    for name, split in (("train", train), ("evaluation", evaluation)):
+        if isinstance(split.rows, Dataset):
+            parts[name] = {"samples": len(split.rows), "content": split.content}
+        else:
+            size = Path(split.path).stat().st_size if split.path and Path(split.path).is_file() else None
+            parts[name] = {"stream": split.where, "bytes": size, "max_samples": args.max_train_samples}
+    return parts
+
+
+def content_hash(rows: Dataset) -> str:
+    """A hash of columns of numbers, texts, or lists of numbers."""
+    digest = hashlib.sha256()
+    for table in rows.with_format("arrow").iter(batch_size=10_000):
+        for name in sorted(table.column_names):
+            values = table[name]
+            if hasattr(values.type, "value_type"):
+                digest.update(pc.list_value_length(values).to_numpy().tobytes())
+                values = pc.list_flatten(values)
+            array = values.to_numpy()
+            digest.update(json.dumps(array.tolist()).encode() if array.dtype == object else array.tobytes())
+    return digest.hexdigest()
+
+
+def list_lengths(rows: Dataset, column: str) -> list[int]:
+    """Lengths of a column's lists, without making Python's lists of them."""
+    batches = rows.select_columns([column]).with_format("arrow").iter(batch_size=10_000)
+    return [length for table in batches for length in pc.list_value_length(table[column]).to_pylist()]

@@ -1,0 +1,190 @@
+"""Images as samples: decoded, augmented and brought into the model's form when they are asked for."""
+
+import zlib
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import torch
+from datasets import Dataset
+from PIL import Image, ImageOps
+
+from .arguments import DataArguments
+from .labels import LabelColumn, Labels, UnknownLabelError, leave_out
+from .sampling import sample_generator
+from .sources import ID, Split
+
+IMAGE_COLUMNS = ("image", "img")
+LABEL_COLUMNS = ("label", "labels")
+# Augmentation: by so much of its size an image is shifted, and by so much it is made larger or smaller, at most.
+SHIFT = 0.1
+SCALE = 0.1
+
+
+@dataclass(frozen=True)
+class ImageColumns:
+    """Where a row has its image and its label.
+
+    Args:
+        image: the column of images.
+        label: the column of labels.
+    """
+
+    image: str
+    label: str
+
+    @classmethod
+    def of(cls, split: Split, args: DataArguments) -> "ImageColumns":
+        """As the arguments say, or as such columns are usually called.
+
+        Raises:
+            ValueError: a column that is not there.
+        """
+        image = split.column("image_column", args.image_column, IMAGE_COLUMNS)
+        return cls(image, split.column("label_column", args.label_column, LABEL_COLUMNS))
+
+    def leave_encoded(self, split: Split) -> None:
+        """Have a split give its images as they are stored: decoding is ours, so that errors can name them."""
+        split.rows = split.rows.cast_column(self.image, datasets.Image(decode=False))
+
+    def shown(self, row: dict[str, Any]) -> str:
+        """A row's image, for people."""
+        return row[self.image]["path"] or f"image {row[ID]}"
+
+
+@dataclass(frozen=True)
+class ImagePreparation:
+    """How rows become samples.
+
+    Args:
+        where: what the data are called in errors.
+        columns: where the images are.
+        label: the labels, as the split stores them.
+        labels: the classes.
+        processor: the model's image processor; None: resized, and brightness brought to -1…1.
+        num_channels: 3 for colours, 1 for grey.
+        size: height and width, where there is no processor.
+        augment: shift and scale at random.
+    """
+
+    where: str
+    columns: ImageColumns
+    label: LabelColumn
+    labels: Labels
+    processor: Any
+    num_channels: int
+    size: tuple[int, int]
+    augment: bool
+
+    def __call__(self, row: dict[str, Any], seed: int, epoch: int) -> dict[str, Any]:
+        """Make a sample of a row; what is random in it follows from seed, epoch and the row's id.
+
+        Raises:
+            ValueError: the image is broken, or its label missing or unknown.
+        """
+        problem = self.label.problem_in(row[self.label.name]) or broken(row[self.columns.image])
+        if problem:
+            raise ValueError(f"{self.where}: {problem} in row {row[ID]} (counted from 0)")
+        image = decoded(row[self.columns.image]).convert("RGB" if self.num_channels == 3 else "L")
+        if self.augment:
+            image = moved(image, sample_generator(seed, epoch, row[ID]))
+        try:
+            label = self.labels.encode(row[self.label.name], self.label)
+        except UnknownLabelError as error:
+            raise ValueError(f"{self.where}: {error}, in row {row[ID]} (counted from 0)") from None
+        return {"pixel_values": self.pixel_values(image), "labels": label, "id": row[ID]}
+
+    def pixel_values(self, image: Image.Image) -> torch.Tensor:
+        """An image as the model takes it: channels, height, width."""
+        if self.processor is None:
+            height, width = self.size
+            pixels = torch.from_numpy(np.array(image.resize((width, height), Image.Resampling.BILINEAR)))
+            return (pixels.reshape(height, width, -1).permute(2, 0, 1) / 255 - 0.5) / 0.5
+        # Grey images have no axis of channels by themselves, and processors would not know them.
+        array = np.array(image).reshape(image.height, image.width, -1)
+        return self.processor(array, return_tensors="pt", input_data_format="channels_last")["pixel_values"][0]
+
+
+def decoded(stored: dict[str, Any]) -> Image.Image:
+    """Decode an image from its bytes or its file, upright."""
+    source = BytesIO(stored["bytes"]) if stored["bytes"] is not None else stored["path"]
+    with Image.open(source) as image:
+        image.load()
+        return ImageOps.exif_transpose(image)
+
+
+def broken(stored: dict[str, Any] | None) -> str | None:
+    """What is wrong with an image, if anything."""
+    if stored is None:
+        return "no image"
+    try:
+        decoded(stored)
+    except Exception as error:  # decoders raise whatever they like on broken files
+        name = f" '{stored['path']}'" if stored["path"] else ""
+        return f"a broken image{name} ({error or type(error).__name__})"
+    return None
+
+
+def moved(image: Image.Image, generator: torch.Generator) -> Image.Image:
+    """Shift and scale an image a little; what comes in from outside is black."""
+    right, down, larger = (2 * torch.rand(3, generator=generator) - 1).tolist()
+    scale = 1 / (1 + SCALE * larger)
+    # From where in the old image each pixel is taken: scaled about the middle, then shifted.
+    left = image.width * ((1 - scale) / 2 - SHIFT * right)
+    top = image.height * ((1 - scale) / 2 - SHIFT * down)
+    return image.transform(
+        image.size, Image.Transform.AFFINE, (scale, 0, left, 0, scale, top), resample=Image.Resampling.BILINEAR
+    )
+
+
+def check_images(split: Split, columns: ImageColumns, *, skip: bool, num_proc: int | None) -> Dataset:
+    """Decode all images once, so that a broken one is found now and not in hours; cached by `datasets`.
+
+    Args:
+        split: broken images are taken out of it.
+        columns: where the images are.
+        skip: whether they may be.
+        num_proc: processes to do it in.
+
+    Returns:
+        A checksum and a problem, empty if there is none, of each image that there was.
+
+    Raises:
+        ValueError: broken images, which may not be taken out.
+    """
+    results = split.rows.select_columns([columns.image]).map(
+        check_image,
+        fn_kwargs={"column": columns.image},
+        remove_columns=[columns.image],
+        num_proc=num_proc,
+        desc=f"Checking images of {split.where}",
+    )
+    bad_rows: dict[str, list[int]] = {}
+    for i, problem in enumerate(results["problem"]):
+        if problem:
+            bad_rows.setdefault(problem, []).append(i)
+    leave_out(split, bad_rows, skip)
+    return results
+
+
+def check_image(row: dict[str, Any], column: str) -> dict[str, Any]:
+    """Checksum and problem of a row's image: for `Dataset.map`."""
+    image = row[column]
+    if image is None:
+        return {"checksum": 0, "problem": broken(image)}
+    content = image["bytes"] if image["bytes"] is not None else Path(image["path"]).read_bytes()
+    return {"checksum": zlib.crc32(content), "problem": broken({**image, "bytes": content}) or ""}
+
+
+def collate_images(samples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """Make a batch, with the samples' ids beside; of no samples, an empty one."""
+    if not samples:
+        return {}
+    return {
+        "pixel_values": torch.stack([sample["pixel_values"] for sample in samples]),
+        "labels": torch.tensor([sample["labels"] for sample in samples]),
+        "ids": torch.tensor([sample["id"] for sample in samples]),
+    }

@@ -1,0 +1,266 @@
+"""A task and its labels: read off the data, checked row by row before anything is computed, and encoded by name."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from datasets import ClassLabel, Dataset, Value
+from transformers.utils import logging
+
+from .sampling import sample_generator
+from .sources import ID, Split
+
+logger = logging.get_logger(__name__)
+
+# What the loss leaves out; in a column of word labels, -100 says so already.
+IGNORED = -100
+# Tasks whose label is a list.
+LISTED = ("multi-label", "token-classification")
+# Validation rows are split off alike for all seeds, so that runs can be compared.
+SPLIT_SEED = 0
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """How a split stores its labels; another may number the same names in another order.
+
+    Args:
+        task: one of `TASKS`.
+        name: the column's.
+        feature: type of a label; of lists of labels, their elements'. None where a stream does not tell.
+    """
+
+    task: str
+    name: str
+    feature: Any
+
+    @classmethod
+    def of(cls, split: Split, task: str, name: str) -> "LabelColumn":
+        """Of this split."""
+        feature = split.features.get(name)
+        return cls(task, name, getattr(feature, "feature", feature))
+
+    def name_of(self, value: Any) -> str:
+        """The name of one class."""
+        return self.feature.int2str(value) if isinstance(self.feature, ClassLabel) else str(value)
+
+    def names_in(self, value: Any) -> list[str]:
+        """The names in one row's label; none where numbers are predicted."""
+        if self.task == "regression":
+            return []
+        return [self.name_of(each) for each in (value if self.task in LISTED else [value]) if each != IGNORED]
+
+    def problem_in(self, value: Any) -> str | None:
+        """What is wrong with one row's label, if anything."""
+        if self.is_missing(value):
+            return "no label"
+        if isinstance(value, list) != (self.task in LISTED):
+            what = "a list of labels" if isinstance(value, list) else "a label that is not a list"
+            return f"{what} in column '{self.name}', for task {self.task},"
+        if isinstance(value, list):
+            return "no label" if any(map(self.is_missing, value)) else None
+        if self.task == "regression" and not is_number(value):
+            return f"a label that is not a number ('{value}')"
+        return None
+
+    def is_missing(self, value: Any) -> bool:
+        """Whether there is no label. Class -1 is how public test sets hide theirs."""
+        if isinstance(self.feature, ClassLabel) and isinstance(value, int):
+            return value < 0 and not (value == IGNORED and self.task == "token-classification")
+        return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+class UnknownLabelError(ValueError):
+    """A label that is none of the classes."""
+
+
+@dataclass
+class Labels:
+    """The classes of a task.
+
+    Args:
+        names: in their order; none where numbers are predicted.
+    """
+
+    names: list[str]
+
+    def __post_init__(self) -> None:
+        self.numbers = {name: number for number, name in enumerate(self.names)}
+
+    def encode(self, value: Any, column: LabelColumn) -> int | float | list[int] | list[float]:
+        """One row's label as the loss takes it.
+
+        Raises:
+            UnknownLabelError: a name that is none of the classes.
+        """
+        if column.task == "regression":
+            return float(value)
+        for name in column.names_in(value):
+            if name not in self.numbers:
+                raise UnknownLabelError(f"label '{name}' is not one of {', '.join(self.names)}")
+        if column.task == "token-classification":
+            return [each if each == IGNORED else self.numbers[column.name_of(each)] for each in value]
+        numbers = [self.numbers[name] for name in column.names_in(value)]
+        return [float(i in numbers) for i in range(len(self.names))] if column.task == "multi-label" else numbers[0]
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value can be predicted as a number."""
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError):
+        return False
+
+
+def infer_task(label: Any, *, words: bool) -> str:
+    """The task of texts, as the type of their labels has it.
+
+    Args:
+        label: type of the label column.
+        words: whether a text is a list of words.
+    """
+    if words:
+        return "token-classification"
+    if hasattr(label, "feature"):
+        return "multi-label"
+    return "regression" if isinstance(label, Value) and label.dtype.startswith("float") else "single-label"
+
+
+def check_rows(
+    split: Split,
+    columns: list[str],
+    label: LabelColumn,
+    *,
+    wrong: Callable[[dict[str, Any]], str | None] = lambda row: None,
+    bad: Callable[[dict[str, Any]], str | None] = lambda row: None,
+    skip: bool = False,
+) -> None:
+    """Look at every row before anything is computed; bad ones are taken out of the split, or raise.
+
+    Args:
+        split: whole, no stream.
+        columns: what `wrong` and `bad` look at.
+        label: the labels; a problem with one is always an error.
+        wrong: what else is always an error in a row.
+        bad: what is an error unless bad rows are skipped.
+        skip: skip them.
+
+    Raises:
+        ValueError: what is wrong, and in which rows.
+    """
+    errors: dict[str, list[int]] = {}
+    bad_rows: dict[str, list[int]] = {}
+    for i, row in enumerate(rows_of(split.rows, list({*columns, label.name}))):
+        if problem := bad(row):
+            bad_rows.setdefault(problem, []).append(i)
+        elif problem := label.problem_in(row[label.name]) or wrong(row):
+            errors.setdefault(problem, []).append(i)
+    for problem, rows in errors.items():
+        raise ValueError(f"{split.where}: {problem} in {rows_named(rows)}")
+    leave_out(split, bad_rows, skip)
+
+
+def leave_out(split: Split, bad_rows: dict[str, list[int]], skip: bool) -> None:
+    """Take bad rows out of a split, and say so.
+
+    Args:
+        split: loses the rows.
+        bad_rows: rows by what is wrong with them.
+        skip: whether this is wanted.
+
+    Raises:
+        ValueError: it is not.
+    """
+    for problem, rows in bad_rows.items():
+        if not skip:
+            raise ValueError(f"{split.where}: {problem} in {rows_named(rows)}; --on_bad_sample skip leaves such out")
+        logger.warning(f"{split.where}: {problem} in {rows_named(rows)}; left out")
+    if bad_rows:
+        bad = {row for rows in bad_rows.values() for row in rows}
+        split.rows = split.rows.select([i for i in range(len(split.rows)) if i not in bad])
+
+
+def first_rows(split: Split, label: LabelColumn) -> dict[str, int]:
+    """The label names that occur in a split, with the first row of each."""
+    first: dict[str, int] = {}
+    for i, row in enumerate(rows_of(split.rows, [label.name])):
+        for name in label.names_in(row[label.name]):
+            first.setdefault(name, i)
+    return first
+
+
+def rows_of(rows: Dataset, columns: list[str]) -> Iterator[dict[str, Any]]:
+    """Some columns of all rows, read a thousand at a time."""
+    for batch in rows.select_columns(columns).iter(batch_size=1000):
+        for values in zip(*(batch[column] for column in columns), strict=True):
+            yield dict(zip(columns, values, strict=True))
+
+
+def rows_named(rows: list[int]) -> str:
+    """Name some rows; data may have millions that are wrong."""
+    named = ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
+    return f"row{'s' if len(rows) > 1 else ''} {named} (counted from 0)"
+
+
+def class_names(where: str, label: LabelColumn, seen: dict[str, int]) -> Labels:
+    """The names of a task's classes: as the data declare them, or those that occur, sorted.
+
+    Raises:
+        ValueError: fewer than two classes, where one is to be chosen.
+    """
+    if label.task == "regression":
+        return Labels([])
+    if isinstance(label.feature, ClassLabel):
+        names = list(label.feature.names)
+    else:
+        integers = isinstance(label.feature, Value) and "int" in label.feature.dtype
+        names = sorted(seen, key=int if integers else None)
+    if not seen:
+        raise ValueError(f"{where}: column '{label.name}' names no class in any row")
+    if len(names) < 2 and label.task != "multi-label":
+        raise ValueError(f"{where}: all labels are '{names[0]}', so there is nothing to learn")
+    return Labels(names)
+
+
+def check_seen(train: Split, evaluation: Split, seen: dict[str, int], evaluated: dict[str, int]) -> None:
+    """Every label that is evaluated must have been seen in training.
+
+    Raises:
+        ValueError: which has not.
+    """
+    unseen = [f"'{name}' (row {evaluation.rows[i][ID]})" for name, i in evaluated.items() if name not in seen]
+    if unseen:
+        raise ValueError(
+            f"{evaluation.where} has labels that {train.where} does not have: {', '.join(unseen[:5])}"
+            + (f" and {len(unseen) - 5} more" if len(unseen) > 5 else "")
+        )
+
+
+def split_off(train: Split, seen: dict[str, int]) -> Split:
+    """Take a tenth of the training rows out to evaluate on, the same ones always.
+
+    Args:
+        train: loses those rows.
+        seen: the first row of each label, which stays: no label is evaluated that was not learnt.
+
+    Raises:
+        ValueError: there are too few rows.
+    """
+    order = torch.randperm(len(train.rows), generator=sample_generator(SPLIT_SEED, 0, -1)).tolist()
+    stays = set(seen.values())
+    chosen = set([i for i in order if i not in stays][: max(1, len(order) // 10)])
+    if not chosen or len(chosen) == len(order):
+        raise ValueError(f"{train.where} has too few rows ({len(order)}) to split some off for evaluation")
+    whole = train.rows
+    train.rows = whole.select([i for i in range(len(order)) if i not in chosen])
+    return Split(whole.select(sorted(chosen)), f"a tenth of {train.where}", train.path, train.content)
+
+
+def at_most(rows: Dataset, number: int | None) -> Dataset:
+    """So many rows, drawn at random: files are often sorted by label."""
+    if number is None or number >= len(rows):
+        return rows
+    order = torch.randperm(len(rows), generator=sample_generator(SPLIT_SEED, 1, -1)).tolist()
+    return rows.select(sorted(order[:number]))

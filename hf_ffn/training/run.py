@@ -1,0 +1,240 @@
+"""A whole fine-tuning run: what both scripts do once they have a model and data."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from accelerate import Accelerator
+from accelerate.utils import ProjectConfiguration
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from .. import __version__
+from ..modeling_ffn import FFNPreTrainedModel
+from .arguments import DataArguments, ModelArguments, TrainingArguments, without_token
+from .checkpoints import check_same_run, prepare_output_folder
+from .data import TaskData
+from .loop import Trainer
+from .parameters import add_lora, choose_trainable
+from .report import write_report
+
+
+def make_accelerator(args: TrainingArguments) -> Accelerator:
+    """The accelerator of this process, with the trackers that are asked for; checks the output folder on the way.
+
+    Raises:
+        ValueError: the output folder is in use.
+    """
+    folder = Path(args.output_dir)
+    accelerator = Accelerator(
+        mixed_precision=args.mixed_precision,
+        log_with=args.report_to if args.with_tracking else None,
+        project_config=ProjectConfiguration(project_dir=str(folder), logging_dir=str(folder / "logs")),
+    )
+    if accelerator.is_main_process:
+        resume = args.resume_from_checkpoint is not None
+        prepare_output_folder(folder, overwrite=args.overwrite_output_dir, resume=resume)
+    accelerator.wait_for_everyone()
+    return accelerator
+
+
+def make_model(
+    model_class: type[FFNPreTrainedModel],
+    config_class: type[PreTrainedConfig],
+    args: ModelArguments,
+    data: TaskData,
+    **sizes: Any,
+) -> FFNPreTrainedModel:
+    """The model to train: a checkpoint, converted as it loads, or a new one.
+
+    Args:
+        model_class: with the head for the task.
+        config_class: of a new model.
+        args: which model.
+        data: gives the head its labels, by name.
+        sizes: configuration that the data asks for in a new model (vocabulary, image size).
+    """
+    problem = {"single-label": "single_label_classification", "image-classification": "single_label_classification"}
+    problem |= {"multi-label": "multi_label_classification", "regression": "regression"}
+    head: dict[str, Any] = {"problem_type": problem.get(data.task)}
+    if data.labels is not None:
+        head["id2label"] = dict(enumerate(data.labels))
+        head["label2id"] = {name: index for index, name in enumerate(data.labels)}
+    else:
+        head["num_labels"] = 1
+    if args.model_name_or_path is not None:
+        if args.config_overrides:
+            raise ValueError("config_overrides is for new models; leave model_name_or_path out, or the overrides")
+        where = {} if args.revision is None else {"revision": args.revision}
+        loading = {"dtype": args.dtype, "attn_implementation": args.attn_implementation, **where}
+        return model_class.from_pretrained(args.model_name_or_path, **head, **loading)
+    config = new_config(config_class, args, **sizes, **head)
+    config._attn_implementation = args.attn_implementation
+    return model_class(config).to(getattr(torch, args.dtype))
+
+
+def new_config(config_class: type[PreTrainedConfig], args: ModelArguments, **values: Any) -> PreTrainedConfig:
+    """The configuration of a new model: the class's defaults, `values`, and over them the user's overrides.
+
+    Raises:
+        ValueError: an override that is no field, or impossible values.
+    """
+    config = config_class(**values)
+    if args.config_overrides:
+        config.update_from_string(args.config_overrides)
+    # Built again from its values, so that they are checked together.
+    return config_class(**config.to_dict())
+
+
+def finetune(
+    accelerator: Accelerator,
+    model: FFNPreTrainedModel,
+    data: TaskData,
+    processor: Any | None,
+    model_args: ModelArguments,
+    data_args: DataArguments,
+    args: TrainingArguments,
+) -> dict[str, Any]:
+    """Train, evaluate, and leave model, processor, results and pictures in the output folder.
+
+    Args:
+        accelerator: from `make_accelerator`.
+        model: with a head for the task.
+        data: from `load_text_data` or `load_image_data`.
+        processor: tokenizer or image processor, saved beside the model.
+        model_args: what was asked for.
+        data_args: what was asked for.
+        args: what was asked for.
+
+    Returns:
+        The content of `all_results.json`.
+
+    Raises:
+        ValueError: a resumed run was begun with something else; the message names it.
+        NonFiniteLossError: the loss is infinite or not a number.
+    """
+    folder, started = Path(args.output_dir), time.monotonic()
+    facts = {
+        "arguments": without_token(model_args, data_args, args),
+        "data": data.fingerprint,
+        "processes": {"num_processes": accelerator.num_processes},
+    }
+    if accelerator.is_main_process:
+        check_same_run(folder, facts)
+    accelerator.wait_for_everyone()
+    if accelerator.trackers or args.with_tracking:
+        plain = {name: value for name, value in facts["arguments"].items() if isinstance(value, (int, float, str))}
+        accelerator.init_trackers(folder.name, config=plain)
+
+    trained = prepare_for_training(model, model_args, args)
+    save = saver(accelerator, folder, processor)
+    trainer = Trainer(
+        accelerator, trained, data, args, data_args.dataloader_num_workers, lambda each: save(each, "best")
+    )
+    progress = trainer.run()
+    metrics, logits, labels = trainer.evaluate()
+    save(trainer.model, "")
+    summary = {
+        **describe(trained, progress.step, time.monotonic() - started),
+        "best": progress.best,
+        **padding_saved(progress.real_tokens, progress.computed_tokens, progress.uniform_tokens),
+    }
+    if accelerator.is_main_process:
+        write_report(
+            folder,
+            task=data.task,
+            history=progress.history,
+            evaluations=progress.evaluations,
+            metrics=metrics,
+            logits=logits,
+            labels=labels,
+            names=data.labels,
+            texts=data.texts,
+            summary=summary,
+        )
+        if args.push_to_hub:
+            model.push_to_hub(args.hub_model_id or folder.name, token=args.hub_token)
+    accelerator.wait_for_everyone()
+    accelerator.end_training()
+    return {**metrics, **summary}
+
+
+def prepare_for_training(model: FFNPreTrainedModel, model_args: ModelArguments, args: TrainingArguments) -> nn.Module:
+    """Freeze, adapt, checkpoint and compile the model as asked."""
+    choose_trainable(model, model_args.train_only, model_args.freeze_embeddings)
+    if args.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    trained: nn.Module = model
+    if model_args.lora is not None:
+        trained = add_lora(model, model_args.lora, model_args.lora_rank)
+    if args.torch_compile:
+        trained.compile()
+    return trained
+
+
+def saver(accelerator: Accelerator, folder: Path, processor: Any | None) -> Callable[[nn.Module, str], None]:
+    """How this run saves a model, with its processor, into a folder within its own (or its own, for "")."""
+
+    def save(model: nn.Module, name: str) -> None:
+        unwrapped = accelerator.unwrap_model(model, keep_torch_compile=False)
+        state_dict = accelerator.get_state_dict(model)
+        if not accelerator.is_main_process:
+            return
+        target = folder / name
+        if isinstance(unwrapped, PreTrainedModel):
+            unwrapped.save_pretrained(target, state_dict=state_dict)
+        else:
+            save_merged(unwrapped, target)
+        if processor is not None:
+            processor.save_pretrained(target)
+
+    return save
+
+
+def save_merged(adapted: Any, target: Path) -> None:
+    """Save PEFT's adapters, and beside them the model with the adapters merged into its weights."""
+    adapted.save_pretrained(target / "adapter")
+    adapted.merge_adapter()
+    try:
+        base = adapted.get_base_model()
+        merged = {
+            name.replace(".base_layer", "").replace(".modules_to_save.default", ""): tensor
+            for name, tensor in base.state_dict().items()
+            if "lora_" not in name and ".original_module." not in name
+        }
+        base.save_pretrained(target, state_dict=merged)
+    finally:
+        adapted.unmerge_adapter()
+
+
+def describe(model: nn.Module, steps: int, seconds: float) -> dict[str, Any]:
+    """Facts of a run for its summary and its card."""
+    return {
+        "train_steps": steps,
+        "train_seconds": round(seconds, 1),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "versions": {"hf_ffn": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
+    }
+
+
+def padding_saved(real: int, computed: int, uniform: int) -> dict[str, Any]:
+    """How much padding was computed in training, and how much was not that equal padding would have cost."""
+    if not real:
+        return {}
+    return {
+        "tokens": real,
+        "padding_computed": round(computed / real - 1, 4),
+        "padding_of_equal_lengths": round(uniform / real - 1, 4),
+        "padding_not_computed": round(1 - (computed - real) / max(uniform - real, 1), 4),
+    }
+
+
+def print_results(results: dict[str, Any]) -> None:
+    """Print a run's results for people."""
+    plain = {name: value for name, value in results.items() if not isinstance(value, (dict, list))}
+    print(json.dumps(plain, indent=2))

@@ -1,0 +1,208 @@
+"""Where data come from: a dataset id, local files, image folders, embedded data; whole or as a stream."""
+
+import csv
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+from datasets import Dataset, IterableDataset, load_dataset
+from datasets.exceptions import DatasetGenerationError
+
+from .arguments import DataArguments
+from .embedded import EMBEDDED
+
+FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+VALIDATION_SPLITS = ("validation", "valid", "dev", "validation_matched")
+# The row's number in the original data. It stays when rows are selected, and no column of anyone's is called so.
+ID = "__id__"
+
+
+@dataclass
+class Split:
+    """Rows to train or to evaluate on.
+
+    Args:
+        rows: whole, or a stream.
+        where: what to call them in an error.
+        path: of the file or folder that they come from.
+        content: a hash of what they contain, once it has been computed.
+    """
+
+    rows: Dataset | IterableDataset
+    where: str
+    path: str | None = None
+    content: str = ""
+
+    @property
+    def features(self) -> dict[str, Any]:
+        """Types by column; of a stream that does not know them, none."""
+        return dict(self.rows.features or {})
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns, without our own; of a stream that does not know them, its first row's."""
+        names = self.rows.column_names or list(next(iter(self.rows), {}))
+        return [name for name in names if name != ID]
+
+    def column(self, flag: str, given: str | None, usual: Sequence[str]) -> str:
+        """The column that was asked for, or the first of the usual ones that is there.
+
+        Raises:
+            ValueError: there is none; those that there are are listed.
+        """
+        columns = self.columns
+        for name in [given] if given else usual:
+            if name in columns:
+                return name
+        wanted = f"'{given}'" if given else " or ".join(f"'{name}'" for name in usual)
+        raise ValueError(f"{self.where} has no column {wanted}; it has {', '.join(columns)}: choose one with --{flag}")
+
+    def require(self, columns: Iterable[str]) -> None:
+        """Require columns that the training data have.
+
+        Raises:
+            ValueError: one is missing.
+        """
+        missing = [name for name in columns if name not in self.columns]
+        if missing:
+            raise ValueError(
+                f"{self.where} has no column '{missing[0]}', as the training data do; it has {', '.join(self.columns)}"
+            )
+
+
+def load_splits(args: DataArguments) -> tuple[Split, Split | None]:
+    """Load what to train on and what to evaluate on; the latter is None where the data have no such part.
+
+    Raises:
+        ValueError: none or several sources, a file that is missing or cannot be read, an unknown extension or
+            dataset, or a stream with nothing to evaluate on.
+    """
+    sources = [name for name in ("dataset_name", "train_file", "train_dir") if getattr(args, name)]
+    if len(sources) != 1:
+        raise ValueError(
+            f"give one of --dataset_name, --train_file and --train_dir; {' and '.join(sources) or 'none'} was given"
+        )
+    if args.streaming and args.dataloader_num_workers:
+        raise ValueError("--streaming reads in the main process: leave out --dataloader_num_workers")
+    if args.train_dir:
+        train, evaluation = load_folder(args.train_dir, args.streaming), None
+        if args.validation_dir:
+            evaluation = load_folder(args.validation_dir, streaming=False)
+    elif args.train_file:
+        train, evaluation = load_file(args.train_file, args.streaming), None
+        if args.validation_file:
+            evaluation = load_file(args.validation_file, streaming=False)
+    elif args.dataset_name in EMBEDDED:
+        whole = EMBEDDED[args.dataset_name]()
+        train, evaluation = (
+            Split(rows, f"{part} of '{args.dataset_name}'")
+            for rows, part in zip(whole, ("train", "test"), strict=True)
+        )
+        if args.streaming:
+            train.rows = train.rows.to_iterable_dataset()
+    else:
+        train, evaluation = load_id(args)
+    if args.streaming and evaluation is None:
+        raise ValueError(f"nothing can be split off from a stream: give {train.where} a validation file or split")
+    train.rows = with_positions(train.rows)
+    if evaluation is not None:
+        evaluation.rows = with_positions(evaluation.rows)
+    return train, evaluation
+
+
+def load_file(name: str, streaming: bool) -> Split:
+    """Load a CSV, TSV, JSON, JSON lines or parquet file."""
+    path = Path(name)
+    if path.suffix not in FORMATS:
+        raise ValueError(f"'{name}' ends in none of {', '.join(FORMATS)}, so its format is not known")
+    if not path.is_file():
+        raise ValueError(f"there is no file '{name}'")
+    if path.stat().st_size == 0:
+        raise ValueError(f"'{name}' is empty")
+    options: dict[str, Any] = {}
+    if FORMATS[path.suffix] == "csv":
+        separator = "\t" if path.suffix == ".tsv" else ","
+        check_csv(path, separator)
+        # Only an empty cell is a missing one: a label or a text may well be "NA", "None" or "null".
+        options = {"keep_default_na": False, "na_values": [""], "sep": separator}
+    rows = load(f"'{name}'", FORMATS[path.suffix], data_files=str(path), split="train", streaming=streaming, **options)
+    return Split(rows, f"'{name}'", name)
+
+
+def check_csv(path: Path, separator: str) -> None:
+    """Refuse a file whose rows do not fit its header: pandas would take the first cells for names of the rows.
+
+    Raises:
+        ValueError: the first row does not fit, or there is none.
+    """
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        header, row = itertools.islice(itertools.chain(csv.reader(file, delimiter=separator), [[], []]), 2)
+    if not row:
+        raise ValueError(f"'{path}' has no rows")
+    if len(row) > len(header):
+        raise ValueError(
+            f"'{path}' has {len(header)} columns ({', '.join(header)}), but {len(row)} cells in the first row: texts "
+            f"that contain the separator need quotation marks"
+        )
+
+
+def load_folder(name: str, streaming: bool) -> Split:
+    """Load a folder of images, `LABEL/*.png`."""
+    if not Path(name).is_dir():
+        raise ValueError(f"there is no folder '{name}'")
+    # By pattern: as `data_dir`, subfolders called "test" or "val" would be taken for splits.
+    files = {"train": str(Path(name) / "**")}
+    # Labels are folders' names, also where there is one folder only, unless a file of labels lies there.
+    drop_labels = None if any(Path(name).rglob("metadata.*")) else False
+    rows = load(
+        f"'{name}'", "imagefolder", data_files=files, split="train", streaming=streaming, drop_labels=drop_labels
+    )
+    return Split(rows, f"'{name}'", name)
+
+
+def load_id(args: DataArguments) -> tuple[Split, Split | None]:
+    """Load a dataset of the Hub, or a folder that `load_dataset` knows how to read."""
+    name = f"dataset '{args.dataset_name}'"
+    parts = load(name, args.dataset_name, args.dataset_config_name, streaming=args.streaming)
+    if "train" not in parts:
+        raise ValueError(f"{name} has no split 'train'; it has {', '.join(parts)}")
+    train = Split(parts["train"], f"train of '{args.dataset_name}'")
+    for part in VALIDATION_SPLITS:  # never "test": the best checkpoint is chosen by it
+        if part in parts:
+            rows = parts[part]
+            if args.streaming:
+                rows = Dataset.from_list(list(itertools.islice(rows, args.max_eval_samples)), features=rows.features)
+            return train, Split(rows, f"{part} of '{args.dataset_name}'")
+    return train, None
+
+
+def load(what: str, *args: Any, **kwargs: Any) -> Any:
+    """`load_dataset`, whose errors say in one line what could not be read and why."""
+    try:
+        return load_dataset(*args, **kwargs)
+    except DatasetGenerationError as error:
+        raise ValueError(f"{what} cannot be read: {' '.join(str(error.__cause__ or error).split())}") from error
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{what} cannot be loaded: {' '.join(str(error).split())}") from error
+
+
+def with_positions(rows: Dataset | IterableDataset) -> Dataset | IterableDataset:
+    """Give each row its number, counted from 0; in a stream of several files, as they are read."""
+    if isinstance(rows, Dataset):
+        return rows.add_column(ID, list(range(len(rows))))
+    features = None
+    if rows.features is not None:
+        for name, feature in rows.features.items():
+            if isinstance(feature, datasets.Image):
+                # `map` would decode images that are then skipped, or broken.
+                rows = rows.cast_column(name, datasets.Image(decode=False))
+        features = datasets.Features({**rows.features, ID: datasets.Value("int64")})
+    return rows.map(add_position, with_indices=True, features=features)
+
+
+def add_position(row: dict[str, Any], position: int) -> dict[str, Any]:
+    """A row with its number."""
+    return {**row, ID: position}

@@ -1,0 +1,46 @@
+"""Fine-tune an image encoder with accelerate, or train one from scratch.
+
+    python scripts/finetune_image.py --output_dir out --dataset_name digits \
+        --config_overrides "hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=256,patch_size=2"
+    accelerate launch scripts/finetune_image.py --output_dir out --train_dir photos \
+        --model_name_or_path google/vit-base-patch16-224-in21k
+
+`--help` lists the arguments; a YAML file may hold them. Interrupted, the run goes on with
+`--resume_from_checkpoint latest` as if nothing had happened.
+"""
+
+import sys
+
+import torch
+from hf_ffn.training.data import load_image_data
+from transformers import AutoImageProcessor
+
+from hf_ffn import FFNForImageClassification, FFNVisionConfig
+from hf_ffn.training.arguments import parse
+from hf_ffn.training.run import finetune, make_accelerator, make_model, new_config, print_results
+
+
+def main(arguments: list[str]) -> None:
+    """Parse, load, train, report."""
+    model_args, data_args, args = parse(arguments)
+    accelerator = make_accelerator(args)
+    source = model_args.model_name_or_path
+    config = FFNVisionConfig.from_pretrained(source) if source else new_config(FFNVisionConfig, model_args)
+    processor = AutoImageProcessor.from_pretrained(source) if source else None
+    # The first process prepares the data, and the others find it in the cache.
+    with accelerator.main_process_first():
+        data = load_image_data(
+            data_args, processor, seed=args.seed, num_channels=config.num_channels, image_size=config.image_size
+        )
+    torch.manual_seed(args.seed)
+    model = make_model(FFNForImageClassification, FFNVisionConfig, model_args, data)
+    results = finetune(accelerator, model, data, processor, model_args, data_args, args)
+    if accelerator.is_main_process:
+        print_results(results)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except ValueError as error:
+        sys.exit(f"finetune_image.py: {error}")

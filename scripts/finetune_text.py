@@ -1,0 +1,47 @@
+"""Fine-tune a text encoder with accelerate: classification, regression, sentence pairs, tokens.
+
+    python scripts/finetune_text.py --output_dir out --dataset_name docstrings \
+        --model_name_or_path sentence-transformers/all-MiniLM-L6-v2
+    accelerate launch scripts/finetune_text.py run.yaml --learning_rate 1e-4
+
+`--help` lists the arguments; a YAML file may hold them. Interrupted, the run goes on with
+`--resume_from_checkpoint latest` as if nothing had happened.
+"""
+
+import sys
+
+import torch
+from hf_ffn.training.data import load_text_data
+from transformers import AutoTokenizer
+
+from hf_ffn import FFNForSequenceClassification, FFNForTokenClassification, FFNTextConfig
+from hf_ffn.training.arguments import parse
+from hf_ffn.training.run import finetune, make_accelerator, make_model, print_results
+
+
+def main(arguments: list[str]) -> None:
+    """Parse, load, train, report."""
+    model_args, data_args, args = parse(arguments)
+    source = model_args.tokenizer_name or model_args.model_name_or_path
+    if source is None:
+        raise ValueError("a new text model needs a tokenizer: pass --tokenizer_name, or --model_name_or_path")
+    accelerator = make_accelerator(args)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    # The first process prepares the data, and the others find it in the cache.
+    with accelerator.main_process_first():
+        data = load_text_data(data_args, tokenizer, seed=args.seed)
+    is_tokens = data.task == "token-classification"
+    model_class = FFNForTokenClassification if is_tokens else FFNForSequenceClassification
+    sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    torch.manual_seed(args.seed)
+    model = make_model(model_class, FFNTextConfig, model_args, data, **sizes)
+    results = finetune(accelerator, model, data, tokenizer, model_args, data_args, args)
+    if accelerator.is_main_process:
+        print_results(results)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except ValueError as error:
+        sys.exit(f"finetune_text.py: {error}")

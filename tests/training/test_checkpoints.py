@@ -1,0 +1,129 @@
+"""Checkpoints are whole or not there, and a run is resumed by the same run only."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from hf_ffn.training.checkpoints import (
+    Progress,
+    check_same_run,
+    checkpoints_in,
+    find_checkpoint,
+    load_checkpoint,
+    prepare_output_folder,
+    save_checkpoint,
+)
+
+
+def small_run() -> tuple[Accelerator, nn.Module, torch.optim.Optimizer]:
+    """An accelerator with a model and an optimizer that has state."""
+    accelerator = Accelerator(cpu=True)
+    model = nn.Linear(3, 2)
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=0.1))
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    return accelerator, model, optimizer
+
+
+def test_model_optimizer_and_progress_come_back(tmp_path: Path) -> None:
+    accelerator, model, optimizer = small_run()
+    progress = Progress(step=5, epoch=1, step_in_epoch=2, history=[{"step": 5, "loss": 0.5}])
+    path = save_checkpoint(accelerator, tmp_path, progress, keep=None)
+    saved = [parameter.clone() for parameter in model.parameters()]
+    moments = optimizer.state_dict()["state"][0]["exp_avg"].clone()
+    nn.init.zeros_(model.weight)
+    optimizer.step()
+    assert load_checkpoint(accelerator, path) == progress
+    for before, after in zip(saved, model.parameters(), strict=True):
+        assert torch.equal(before, after)
+    assert torch.equal(moments, optimizer.state_dict()["state"][0]["exp_avg"])
+
+
+def test_only_the_newest_are_kept_and_the_latest_is_found(tmp_path: Path) -> None:
+    accelerator, *_ = small_run()
+    for step in (1, 2, 9, 10):
+        save_checkpoint(accelerator, tmp_path, Progress(step=step), keep=2)
+    assert [path.name for path in checkpoints_in(tmp_path)] == ["checkpoint-9", "checkpoint-10"]
+    assert find_checkpoint(tmp_path, "latest") == tmp_path / "checkpoint-10"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-9"]
+
+
+def test_without_a_limit_all_are_kept(tmp_path: Path) -> None:
+    accelerator, *_ = small_run()
+    for step in (1, 2, 3):
+        save_checkpoint(accelerator, tmp_path, Progress(step=step), keep=None)
+    assert len(checkpoints_in(tmp_path)) == 3
+
+
+def test_a_save_that_fails_leaves_no_checkpoint_that_would_be_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accelerator, *_ = small_run()
+    save_checkpoint(accelerator, tmp_path, Progress(step=1), keep=None)
+
+    def full_disk(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(accelerator, "save_state", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        save_checkpoint(accelerator, tmp_path, Progress(step=2), keep=None)
+    assert find_checkpoint(tmp_path, "latest") == tmp_path / "checkpoint-1"
+    prepare_output_folder(tmp_path, overwrite=False, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    assert find_checkpoint(tmp_path, "latest") is None
+    with pytest.raises(ValueError, match="is not a checkpoint of hf_ffn"):
+        find_checkpoint(tmp_path, str(tmp_path))
+
+
+FACTS = {
+    "arguments": {"seed": 1, "learning_rate": 0.1, "output_dir": "a", "per_device_train_batch_size": 8},
+    "data": {"samples": 100},
+    "processes": {"num_processes": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("arguments", "seed", 2),
+        ("arguments", "per_device_train_batch_size", 4),
+        ("arguments", "learning_rate", 0.2),
+        ("data", "samples", 99),
+        ("processes", "num_processes", 2),
+    ],
+)
+def test_another_run_is_not_resumed_and_what_changed_is_named(
+    tmp_path: Path, part: str, name: str, value: float
+) -> None:
+    check_same_run(tmp_path, FACTS)
+    changed = json.loads(json.dumps(FACTS))
+    changed[part][name] = value
+    with pytest.raises(ValueError, match=f"{name} was {FACTS[part][name]!r} and is {value!r}"):
+        check_same_run(tmp_path, changed)
+
+
+def test_the_same_run_is_resumed_from_another_place_and_with_other_logging(tmp_path: Path) -> None:
+    check_same_run(tmp_path, FACTS)
+    moved = {**FACTS, "arguments": {**FACTS["arguments"], "output_dir": "b", "resume_from_checkpoint": "latest"}}
+    check_same_run(tmp_path, moved)
+
+
+def test_a_folder_in_use_is_refused_and_overwritten_only_if_it_is_a_run(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match="holds no run of hf_ffn"):
+            prepare_output_folder(tmp_path, overwrite=overwrite, resume=False)
+    assert (tmp_path / "holiday.jpg").exists()
+    check_same_run(tmp_path, FACTS)
+    with pytest.raises(ValueError, match="holds another run"):
+        prepare_output_folder(tmp_path, overwrite=False, resume=False)
+    prepare_output_folder(tmp_path, overwrite=True, resume=False)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,177 @@
+"""The mathematics of a step, in one process and several tasks: how it is split changes nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from hf_ffn import (
+    FFNForImageClassification,
+    FFNForSequenceClassification,
+    FFNForTokenClassification,
+    FFNTextConfig,
+    FFNVisionConfig,
+)
+from hf_ffn.training.arguments import TrainingArguments
+from hf_ffn.training.loop import Trainer, positions
+
+from tiny import telling_model
+
+BLOCK = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+         "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip
+TEXT = {**BLOCK, "vocab_size": 40, "max_position_embeddings": 16}
+
+
+class Rows(list):
+    """Samples that are the same in every epoch."""
+
+    streaming = False
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+def texts(labels: Callable[[int, int], Any]) -> tuple[Rows, Callable]:
+    """21 sequences of 3 to 9 tokens, and how to make a padded batch of some."""
+    rows = Rows()
+    for index in range(21):
+        length = 3 + index % 7
+        ids = torch.randint(1, 40, (length,), generator=torch.Generator().manual_seed(index))
+        rows.append({"input_ids": ids, "labels": torch.tensor(labels(index, length)), "id": index})
+
+    def collate(samples: list[dict]) -> dict[str, torch.Tensor]:
+        longest = max(len(sample["input_ids"]) for sample in samples)
+        ids = torch.zeros(len(samples), longest, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        by_token = labels is tags
+        by_place = torch.full_like(ids, -100)
+        for row, sample in enumerate(samples):
+            length = len(sample["input_ids"])
+            ids[row, :length], mask[row, :length] = sample["input_ids"], 1
+            if by_token:
+                by_place[row, :length] = sample["labels"]
+        stacked = by_place if by_token else torch.stack([sample["labels"] for sample in samples])
+        return {"input_ids": ids, "attention_mask": mask, "labels": stacked,
+                "ids": torch.tensor([sample["id"] for sample in samples])}  # fmt: skip
+
+    return rows, collate
+
+
+def tags(index: int, length: int) -> list[int]:
+    """Labels of tokens, of which a different number counts in every sequence."""
+    return [(index + place) % 3 if place % (1 + index % 4) == 0 else -100 for place in range(length)]
+
+
+TASKS: dict[str, tuple[type, dict, Callable]] = {
+    "single-label": (FFNForSequenceClassification, {"num_labels": 3}, lambda i, n: i % 3),
+    "regression": (FFNForSequenceClassification, {"num_labels": 1}, lambda i, n: i / 10),
+    "multi-label": (
+        FFNForSequenceClassification,
+        {"num_labels": 3, "problem_type": "multi_label_classification"},
+        lambda i, n: [float(i % 2), float(i % 3 == 0), 1.0],
+    ),
+    "token-classification": (FFNForTokenClassification, {"num_labels": 3}, tags),
+}
+
+
+def trained(tmp_path: Path, task: str, per_device: int, accumulation: int, **more: Any) -> Trainer:
+    """Train for 20 steps by plain gradient descent, in this layout of micro-batches."""
+    model_class, head, labels = TASKS[task]
+    rows, collate = texts(labels)
+    names = None if task == "regression" else [f"class {i}" for i in range(3)]
+    data = SimpleNamespace(task=task, train=rows, evaluation=rows, labels=names, collate=collate,
+                           lengths=[len(row["input_ids"]) for row in rows])  # fmt: skip
+    args = TrainingArguments(
+        output_dir=str(tmp_path / f"{task}-{per_device}x{accumulation}"),
+        per_device_train_batch_size=per_device,
+        gradient_accumulation_steps=accumulation,
+        max_train_steps=20,
+        learning_rate=0.05,
+        **more,
+    )
+    Path(args.output_dir).mkdir()
+    model = telling_model(model_class, FFNTextConfig(**TEXT, **head))
+    trainer = Trainer(Accelerator(cpu=True), model, data, args, 0, lambda model: None)
+    trainer.run()
+    return trainer
+
+
+@pytest.fixture
+def plain_descent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adam divides by the gradient's size, and so makes rounding errors of zero gradients as large as any other."""
+    monkeypatch.setattr(torch.optim, "AdamW", lambda groups, lr, fused: torch.optim.SGD(groups, lr=lr))
+
+
+@pytest.mark.usefixtures("plain_descent")
+@pytest.mark.parametrize("task", TASKS)
+def test_8x1_4x2_and_2x4_train_the_same_weights(tmp_path: Path, task: str) -> None:
+    # Epochs of 21 samples end with a short step: 5 samples, in up to four micro-batches.
+    one, *others = (trained(tmp_path, task, *layout) for layout in ((8, 1), (4, 2), (2, 4)))
+    fresh = telling_model(TASKS[task][0], FFNTextConfig(**TEXT, **TASKS[task][1])).state_dict()
+    weights = one.model.state_dict()
+    update = max((weights[name] - fresh[name]).abs().max().item() for name in weights)
+    assert update > 0.01
+    for other in others:
+        for name, tensor in other.model.state_dict().items():
+            assert (tensor - weights[name]).abs().max() < 1e-6, name
+        for mine, theirs in zip(one.progress.history, other.progress.history, strict=True):
+            assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
+        assert one.progress.evaluations[-1]["loss"] == pytest.approx(other.progress.evaluations[-1]["loss"], rel=1e-5)
+
+
+def test_the_loss_of_a_step_is_the_mean_over_its_labelled_items(tmp_path: Path) -> None:
+    trainer = trained(tmp_path, "token-classification", 2, 4, group_by_length=False)
+    seen = trainer.progress.history[0]["loss"]
+    rows, collate = texts(tags)
+    from hf_ffn.training.sampling import steps_of_epoch
+
+    (first, *_) = steps_of_epoch(21, 8, seed=42, epoch=0)
+    model = telling_model(FFNForTokenClassification, FFNTextConfig(**TEXT, num_labels=3))
+    batch = collate([rows[index] for index in first])
+    batch.pop("ids")
+    labels = batch.pop("labels")
+    with torch.no_grad():
+        expected = nn.functional.cross_entropy(model(**batch).logits.flatten(0, 1), labels.flatten())
+    assert seen == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_evaluation_counts_each_sample_once_whatever_the_batch_size(tmp_path: Path) -> None:
+    found = []
+    for size in (1, 4, 32):
+        trainer = trained(tmp_path / str(size) if (tmp_path / str(size)).mkdir() is None else tmp_path,
+                          "token-classification", 8, 1, per_device_eval_batch_size=size)  # fmt: skip
+        metrics, logits, labels = trainer.evaluate()
+        assert logits.shape[0] == labels.shape[0] == 21
+        found.append((metrics["loss"], logits[labels != -100]))
+    for loss, logits in found[1:]:
+        assert loss == pytest.approx(found[0][0], rel=1e-5)
+        assert torch.allclose(torch.tensor(logits), torch.tensor(found[0][1]), atol=1e-5)
+
+
+def test_padding_is_counted() -> None:
+    mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])
+    assert positions({"attention_mask": mask, "labels": torch.tensor([0, 1])}) == (4, 8, 2)
+    assert positions({"labels": torch.tensor([0, 1, 2])}) == (0, 0, 3)
+
+
+def test_images_go_through_the_same_loop(tmp_path: Path) -> None:
+    rows = Rows({"pixel_values": torch.randn(3, 8, 8), "labels": torch.tensor(i % 2), "id": i} for i in range(6))
+
+    def collate(samples: list[dict]) -> dict[str, torch.Tensor]:
+        return {"pixel_values": torch.stack([s["pixel_values"] for s in samples]),
+                "labels": torch.stack([s["labels"] for s in samples]), "ids": torch.arange(len(samples))}  # fmt: skip
+
+    data = SimpleNamespace(task="image-classification", train=rows, evaluation=rows, labels=["a", "b"],
+                           collate=collate, lengths=None)  # fmt: skip
+    args = TrainingArguments(output_dir=str(tmp_path), per_device_train_batch_size=3, num_train_epochs=2)
+    model = FFNForImageClassification(FFNVisionConfig(**BLOCK, image_size=8, patch_size=4, num_labels=2))
+    kept: list[nn.Module] = []
+    trainer = Trainer(Accelerator(cpu=True), model, data, args, 0, kept.append)
+    progress = trainer.run()
+    assert (progress.step, progress.epoch, len(progress.evaluations)) == (4, 1, 2)
+    assert kept
