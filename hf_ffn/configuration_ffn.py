@@ -4,6 +4,7 @@ This file travels with every saved checkpoint, so it imports only torch, transfo
 """
 
 import difflib
+import math
 import os
 from dataclasses import fields
 from typing import Any, ClassVar, Protocol
@@ -40,7 +41,12 @@ FOREIGN_FAMILIES: dict[str, ForeignFamily] = {}
 
 # At this similarity a keyword is taken for a misspelt field ("intermediate_sise", "hidden_dropout"), while words
 # that other libraries store beside ours ("sep_token_id", "position_embedding_type") stay below it.
-_NEAR_MISS = 0.84
+_NEAR_MISS = 0.846
+
+# What layers may differ in (`per_layer_config`): what the feed-forward block alone reads.
+_PER_LAYER_FIELDS = {"intermediate_size", "hidden_act", "gated", "ffn_bias", "activation_dropout_prob"}
+
+_PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
 
 @strict
@@ -129,6 +135,7 @@ class FFNConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self._refuse_near_misses(kwargs)
+        self._refuse_impossible_layers(kwargs.get("per_layer_config") or {})
         super().__post_init__(**kwargs)
         # `@strict` runs this too, but wraps what it raises; called here the user sees the plain ValueError.
         self.validate_architecture()
@@ -147,6 +154,17 @@ class FFNConfig(PreTrainedConfig):
                 logger.warning(message)
                 continue
             raise ValueError(f"{message} (Unknown keywords are kept, but not one that so narrowly misses a field.)")
+
+    def _refuse_impossible_layers(self, per_layer_config: dict[int | str, dict[str, Any]]) -> None:
+        for layer, overrides in per_layer_config.items():
+            outside = sorted(overrides.keys() - _PER_LAYER_FIELDS)
+            if outside:
+                raise ValueError(
+                    f"per_layer_config sets {', '.join(outside)} in layer {layer}, where layers may only differ in "
+                    f"{', '.join(sorted(_PER_LAYER_FIELDS))}"
+                )
+            # Each is checked as a configuration of its own.
+            FFNConfig(**overrides)
 
     def validate_architecture(self) -> None:
         """Refuse values that no model can be built from.
@@ -173,10 +191,16 @@ class FFNConfig(PreTrainedConfig):
         self._require_activation("hidden_act")
         if self.norm_order not in ("pre", "post"):
             raise ValueError(f"norm_order='{self.norm_order}' must be 'pre' or 'post'")
-        if self.layer_norm_eps <= 0:
-            raise ValueError(f"layer_norm_eps={self.layer_norm_eps} must be greater than 0")
-        if self.initializer_range < 0:
-            raise ValueError(f"initializer_range={self.initializer_range} must not be negative")
+        for name in ("layer_norm_eps", "initializer_range"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name}={value} must be a finite number greater than 0")
+        if self.layer_scale_init_value is not None and not math.isfinite(self.layer_scale_init_value):
+            raise ValueError(f"layer_scale_init_value={self.layer_scale_init_value} must be a finite number")
+        if self.num_labels is not None and self.num_labels < 1:
+            raise ValueError(f"num_labels={self.num_labels} must be at least 1")
+        if self.problem_type is not None and self.problem_type not in _PROBLEM_TYPES:
+            raise ValueError(f"problem_type={self.problem_type!r} is unknown; known: {', '.join(_PROBLEM_TYPES)}")
 
     def _require_activation(self, field: str) -> None:
         name = getattr(self, field)
@@ -299,7 +323,7 @@ class FFNVisionConfig(FFNConfig):
         super().validate_architecture()
         self._require_activation("pooler_act")
         for name in ("image_size", "patch_size"):
-            if min(height_and_width(getattr(self, name))) < 1:
+            if min(height_and_width(getattr(self, name), name)) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1 in height and width")
         if min(self.grid_size) < 1:
             raise ValueError(f"image_size={self.image_size} is smaller than one patch of patch_size={self.patch_size}")
@@ -321,7 +345,7 @@ def unknown_family(source: str, model_type: str | None) -> ValueError:
     )
 
 
-def height_and_width(size: int | list[int] | tuple[int, int]) -> tuple[int, int]:
+def height_and_width(size: int | list[int] | tuple[int, int], name: str = "size") -> tuple[int, int]:
     """Read a size as (height, width): a single number means a square.
 
     Raises:
@@ -330,7 +354,7 @@ def height_and_width(size: int | list[int] | tuple[int, int]) -> tuple[int, int]
     if isinstance(size, int):
         return size, size
     if len(size) != 2:
-        raise ValueError(f"{size} is not a size: give one number, or (height, width)")
+        raise ValueError(f"{name}={size} must be one number, or (height, width)")
     return size[0], size[1]
 
 

@@ -313,9 +313,13 @@ class FFNPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, (nn.Linear, nn.Conv2d)):
+        if isinstance(module, (nn.Linear, nn.Conv2d, nn.Embedding)):
             std = self.config.initializer_range
             init.trunc_normal_(module.weight, mean=0.0, std=std, a=-2 * std, b=2 * std)
+            # A slice of the weight does not carry the mark of what was loaded, which `init` looks for.
+            padding_idx = getattr(module, "padding_idx", None)
+            if padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                init.zeros_(module.weight[padding_idx])
         elif isinstance(module, LayerScale):
             init.constant_(module.scale, module.init_value)
 

@@ -3,6 +3,8 @@
 This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from transformers import initialization as init
@@ -146,12 +148,30 @@ class FFNTextModel(FFNTextPreTrainedModel):
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
 
         hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
+        if (
+            attention_mask is not None
+            and attention_mask.dim() == 2
+            and attention_mask.shape != hidden_states.shape[:2]
+        ):
+            raise ValueError(
+                f"attention_mask of shape {tuple(attention_mask.shape)} does not belong to a batch of shape "
+                f"{tuple(hidden_states.shape[:2])}"
+            )
         attention_mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
         )
         hidden_states = self.encoder(hidden_states, attention_mask, **kwargs)
         pooled = self.pooler(hidden_states) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
+
+    @staticmethod
+    def _refuse_mask_of_another_shape(attention_mask: torch.Tensor | None, hidden_states: torch.Tensor) -> None:
+        shape = hidden_states.shape[:2]
+        if attention_mask is not None and attention_mask.dim() == 2 and attention_mask.shape != shape:
+            raise ValueError(
+                f"attention_mask of shape {tuple(attention_mask.shape)} does not belong to a batch of shape "
+                f"{tuple(shape)}"
+            )
 
 
 class MaskedLMHead(nn.Module):
@@ -163,8 +183,9 @@ class MaskedLMHead(nn.Module):
         self.activation = ACT2FN[config.hidden_act]
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        # BERT's files hold the decoder's bias under this name; the two are tied.
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        # BERT's files hold the decoder's bias under this name, and the two are tied. Where they are not, BERT's files
+        # still hold both, and this one is kept for the way back.
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size), requires_grad=config.tie_word_embeddings)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Map `(batch, sequence, hidden_size)` to `(batch, sequence, vocab_size)`."""
@@ -191,7 +212,15 @@ class FFNForMaskedLM(FFNTextPreTrainedModel):
 
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.lm_head.decoder = new_embeddings
-        self.lm_head.bias = new_embeddings.bias
+        if self.config.tie_word_embeddings:
+            self.lm_head.bias = new_embeddings.bias
+        else:
+            self.lm_head.bias = nn.Parameter(new_embeddings.bias.detach().clone(), requires_grad=False)
+
+    def tie_weights(self, *args: Any, **kwargs: Any) -> None:
+        super().tie_weights(*args, **kwargs)
+        if not self.config.tie_word_embeddings:
+            self.lm_head.bias.requires_grad_(False)
 
     @can_return_tuple
     def forward(

@@ -32,6 +32,10 @@ class FFNPatchEmbeddings(nn.Module):
                 f"pixel_values of shape {tuple(pixel_values.shape)} must be (batch, channels, height, width) with "
                 f"num_channels={self.num_channels}"
             )
+        height, width = pixel_values.shape[-2:]
+        patch_height, patch_width = self.projection.kernel_size
+        if height < patch_height or width < patch_width:
+            raise ValueError(f"An image of {height}x{width} is smaller than one patch of {patch_height}x{patch_width}")
         return self.projection(pixel_values)
 
 
@@ -50,8 +54,8 @@ class FFNVisionEmbeddings(nn.Module):
 
     def forward(self, pixel_values: torch.Tensor, interpolate_pos_encoding: bool = False) -> torch.Tensor:
         """Map `(batch, channels, height, width)` to `(batch, 1 + patches, hidden_size)`."""
-        image_size = (pixel_values.shape[-2], pixel_values.shape[-1])
-        if not interpolate_pos_encoding and image_size != self.image_size:
+        image_size = tuple(pixel_values.shape[-2:])
+        if pixel_values.dim() == 4 and not interpolate_pos_encoding and image_size != self.image_size:
             raise ValueError(
                 f"An image of {image_size[0]}x{image_size[1]} pixels does not match "
                 f"image_size={self.image_size[0]}x{self.image_size[1]}: resize it, or pass "

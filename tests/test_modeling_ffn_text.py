@@ -342,8 +342,12 @@ def test_untied_weights_are_two_tensors_that_save_and_load(tmp_path: Path) -> No
     assert model.lm_head.decoder.weight is not model.model.embeddings.word_embeddings.weight
     model.save_pretrained(tmp_path)
     assert {"lm_head.decoder.weight", "model.embeddings.word_embeddings.weight"} < set(stored_names(tmp_path))
+    loaded = FFNForMaskedLM.from_pretrained(tmp_path)
     inputs = text_inputs(model.config)
-    assert torch.equal(FFNForMaskedLM.from_pretrained(tmp_path)(**inputs).logits, model(**inputs).logits)
+    outputs = loaded(**inputs, labels=inputs["input_ids"])
+    assert torch.equal(outputs.logits, model(**inputs).logits)
+    outputs.loss.backward()
+    assert [name for name, one in loaded.named_parameters() if one.requires_grad and one.grad is None] == []
 
 
 @pytest.mark.parametrize("vocab_size", [120, 64], ids=["grown", "shrunk"])

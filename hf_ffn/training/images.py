@@ -112,7 +112,6 @@ def decoded(stored: dict[str, Any]) -> Image.Image:
     """Decode an image from its bytes or its file, upright."""
     source = BytesIO(stored["bytes"]) if stored["bytes"] is not None else stored["path"]
     with Image.open(source) as image:
-        image.load()
         return ImageOps.exif_transpose(image)
 
 
@@ -130,8 +129,8 @@ def broken(stored: dict[str, Any] | None) -> str | None:
 
 def moved(image: Image.Image, generator: torch.Generator) -> Image.Image:
     """Shift and scale an image a little; what comes in from outside is black."""
-    right, down, larger = (2 * torch.rand(3, generator=generator) - 1).tolist()
-    scale = 1 / (1 + SCALE * larger)
+    right, down, smaller = (2 * torch.rand(3, generator=generator) - 1).tolist()
+    scale = 1 + SCALE * smaller
     # From where in the old image each pixel is taken: scaled about the middle, then shifted.
     left = image.width * ((1 - scale) / 2 - SHIFT * right)
     top = image.height * ((1 - scale) / 2 - SHIFT * down)

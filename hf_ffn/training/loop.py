@@ -187,7 +187,11 @@ class Trainer:
             progress.step_in_epoch,
         )
         # A loader draws its workers' seeds; from a generator of its own it leaves the global state alone.
-        shared: dict[str, Any] = {"collate_fn": Collate(data.collate), "num_workers": self.num_workers, "generator": torch.Generator()}
+        shared: dict[str, Any] = {
+            "collate_fn": Collate(data.collate),
+            "num_workers": self.num_workers,
+            "generator": torch.Generator(),
+        }
         if data.train.streaming:
             return iter(DataLoader(StreamMicroBatches(data.train, *layout), batch_size=None, **shared))
         lengths = data.lengths if args.group_by_length else None
@@ -241,7 +245,9 @@ class Trainer:
 
     def stand_in(self, micro: list[Batch | None]) -> Batch:
         """A batch for a process that has none, whose loss counts nothing: all processes must run together."""
-        return next((batch for batch in micro if batch is not None), None) or self.data.collate([self.data.evaluation[0]])
+        return next((batch for batch in micro if batch is not None), None) or self.data.collate(
+            [self.data.evaluation[0]]
+        )
 
     def refuse_non_finite(self, micro: list[Batch | None], loss: float) -> None:
         """Stop the run, and name the samples."""

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_ffn.training import embedded
 from hf_ffn.training.arguments import DataArguments
-from hf_ffn.training.data import TaskData, load_text_data
+from hf_ffn.training.data import TaskData, content_hash, load_text_data
 from hf_ffn.training.sampling import StreamMicroBatches, StreamSamples
 from hf_ffn.training.texts import Tokenization
 
@@ -148,6 +148,11 @@ def test_a_batch_is_padded_and_knows_its_samples_and_may_be_empty(load: Load) ->
     assert data.collate([]) == {}
 
 
+def test_no_text_is_longer_than_the_tokenizer_allows(load: Load, tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.model_max_length = 5
+    assert max(load(ROWS).lengths or []) == 5
+
+
 def test_long_texts_are_cut_and_samples_are_counted_off_from_all_classes(load: Load) -> None:
     rows = sorted(ROWS, key=lambda row: row["label"])
     data = load(rows, ROWS, max_length=4, max_train_samples=12, max_eval_samples=3)
@@ -176,6 +181,11 @@ def test_a_fingerprint_tells_contents_and_not_names(load: Load) -> None:
     others = [fingerprint(rows) for rows in (changed, relabelled, ROWS[::-1], ROWS[1:])]
     others += [fingerprint(ROWS, max_length=5), fingerprint(ROWS, max_train_samples=20)]
     assert same not in others
+
+
+def test_a_content_hash_knows_where_lists_end() -> None:
+    first, second = (datasets.Dataset.from_dict({"a": lists}) for lists in ([[1, 2], [3]], [[1], [2, 3]]))
+    assert content_hash(first) != content_hash(second)
 
 
 @pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.jsonl", "train.json", "train.parquet"])
