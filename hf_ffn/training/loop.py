@@ -25,7 +25,7 @@ from .checkpoints import Progress, find_checkpoint, load_checkpoint, save_checkp
 from .data import TaskData
 from .metrics import compute_metrics, metric_for_best
 from .parameters import parameter_groups
-from .sampling import MicroBatchSampler, StreamMicroBatches, sample_generator, steps_of_epoch
+from .sampling import MicroBatchSampler, StreamMicroBatches, StreamSamples, sample_generator, steps_of_epoch
 
 Batch = dict[str, torch.Tensor]
 
@@ -109,7 +109,7 @@ class Trainer:
         """
         if self.args.max_train_steps is not None:
             return self.args.max_train_steps
-        if self.data.train.streaming:
+        if isinstance(self.data.train, StreamSamples):
             raise ValueError("a stream has no known length: pass max_train_steps")
         return math.ceil(len(self.data.train) / self.effective_batch_size) * self.args.num_train_epochs
 
@@ -192,7 +192,7 @@ class Trainer:
             "num_workers": self.num_workers,
             "generator": torch.Generator(),
         }
-        if data.train.streaming:
+        if isinstance(data.train, StreamSamples):
             return iter(DataLoader(StreamMicroBatches(data.train, *layout), batch_size=None, **shared))
         lengths = data.lengths if args.group_by_length else None
         steps = steps_of_epoch(
