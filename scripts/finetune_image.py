@@ -1,7 +1,8 @@
 """Fine-tune an image encoder with accelerate, or train one from scratch.
 
     python scripts/finetune_image.py --output_dir out --dataset_name digits \
-        --config_overrides "hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=256,patch_size=2"
+        --config_overrides hidden_size=64,num_attention_heads=4,intermediate_size=128,\
+image_size=8,patch_size=2,num_channels=1
     accelerate launch scripts/finetune_image.py --output_dir out --train_dir photos \
         --model_name_or_path google/vit-base-patch16-224-in21k
 
@@ -12,11 +13,11 @@
 import sys
 
 import torch
-from hf_ffn.training.data import load_image_data
 from transformers import AutoImageProcessor
 
 from hf_ffn import FFNForImageClassification, FFNVisionConfig
 from hf_ffn.training.arguments import parse
+from hf_ffn.training.data import load_image_data
 from hf_ffn.training.run import finetune, make_accelerator, make_model, new_config, print_results
 
 

@@ -71,8 +71,10 @@ def test_a_run_leaves_model_results_and_pictures(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_digits_from_scratch_reach_97_percent(tmp_path: Path) -> None:
-    sizes = ("hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=128,image_size=8,patch_size=2,"
-             "num_channels=1,hidden_dropout_prob=0.1")  # fmt: skip
+    sizes = (
+        "hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=128,"
+        "image_size=8,patch_size=2,num_channels=1,hidden_dropout_prob=0.1"
+    )
     flags = ["--num_train_epochs", 50, "--per_device_train_batch_size", 64, "--num_warmup_steps", 50,
              "--lr_scheduler_type", "cosine", "--learning_rate", "3e-3"]  # fmt: skip
     run("finetune_image.py", tmp_path / "log", *digits(tmp_path / "out", *flags, overrides=sizes))
