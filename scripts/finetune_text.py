@@ -11,11 +11,11 @@
 import sys
 
 import torch
-from hf_ffn.training.data import load_text_data
 from transformers import AutoTokenizer
 
 from hf_ffn import FFNForSequenceClassification, FFNForTokenClassification, FFNTextConfig
 from hf_ffn.training.arguments import parse
+from hf_ffn.training.data import load_text_data
 from hf_ffn.training.run import finetune, make_accelerator, make_model, print_results
 
 
