@@ -85,12 +85,15 @@ def test_digits_from_scratch_reach_97_percent(tmp_path: Path) -> None:
 
 
 def launch(processes: int, *flags: Any, cwd: Path) -> str:
-    """Run finetune_image.py through accelerate's launcher, on CPU."""
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", processes,
+    """Run finetune_image.py in several processes through accelerate's launcher, on CPU.
+
+    With `--cpu` the launcher starts a single process, whatever `--num_processes` says.
+    """
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", processes,
                "--num_machines", 1, "--mixed_precision", "no", "--dynamo_backend", "no",
                "--main_process_port", random.randint(20000, 40000), SCRIPTS / "finetune_image.py", *flags]  # fmt: skip
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd,
-                            env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+                            env={**os.environ, "ACCELERATE_USE_CPU": "true"})  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout + result.stderr
 
@@ -113,6 +116,7 @@ def test_accumulation_and_processes_do_not_change_the_mathematics(tmp_path: Path
         run("finetune_image.py", tmp_path / f"{name}.log", *digits(tmp_path / name, *more, *flags))
     flags = ["--per_device_train_batch_size", 4]
     launch(2, *digits(tmp_path / "two", *more, *flags), cwd=tmp_path)
+    assert json.loads((tmp_path / "two" / "run.json").read_text())["processes"] == {"num_processes": 2}
     for name in ("4x2", "2x4", "two"):
         assert largest_difference(tmp_path / "8x1", tmp_path / name) < 1e-6, name
     results = [json.loads((tmp_path / name / "all_results.json").read_text()) for name in ("8x1", "two")]
