@@ -1,12 +1,13 @@
 """From other families' checkpoints to ours and back, as whole folders."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from transformers import AutoImageProcessor, AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel
 from transformers.core_model_loading import rename_source_key
 from transformers.utils import cached_file, logging
 
@@ -180,33 +181,33 @@ def refuse_same_folder(source: str | os.PathLike, folder: str | os.PathLike) -> 
 
 
 def copy_processor(source: str | os.PathLike, folder: Path, **hub_kwargs: Any) -> list[str]:
-    """Save a checkpoint's tokenizer and image processor, where it has them, into another folder.
+    """Bring a checkpoint's tokenizer and image processor, where it has them, into another folder.
 
     Returns:
-        What was saved: "tokenizer", "image processor", both or nothing.
+        What was brought: "tokenizer", "image processor", both or nothing.
     """
-    saved = []
-    for name, files, auto_class in (
-        ("tokenizer", TOKENIZER_FILES, AutoTokenizer),
-        ("image processor", IMAGE_PROCESSOR_FILES, AutoImageProcessor),
-    ):
-        if has_any_file(source, files, hub_kwargs):
-            auto_class.from_pretrained(source, **hub_kwargs).save_pretrained(folder)
-            saved.append(name)
-    return saved
+    brought = []
+    if any(find_file(source, name, hub_kwargs) for name in TOKENIZER_FILES):
+        # Saved anew, for an old tokenizer's files do not name its class, which no model type of ours implies.
+        AutoTokenizer.from_pretrained(source, **hub_kwargs).save_pretrained(folder)
+        brought.append("tokenizer")
+    # An image processor's file says everything; reading it would take Pillow or torchvision.
+    found = [path for name in IMAGE_PROCESSOR_FILES if (path := find_file(source, name, hub_kwargs))]
+    for path in found:
+        shutil.copyfile(path, folder / Path(path).name)
+    return [*brought, "image processor"] if found else brought
 
 
-def has_any_file(source: str | os.PathLike, names: tuple[str, ...], hub_kwargs: dict[str, Any]) -> bool:
-    """Whether a checkpoint (a folder or a Hub id) has one of these files."""
+def find_file(source: str | os.PathLike, name: str, hub_kwargs: dict[str, Any]) -> str | None:
+    """The path of a checkpoint's file (of a folder or a Hub id), or None where it has none of that name."""
     if not str(source):
-        return False
-    where = hub_keywords(hub_kwargs)
+        return None
     quiet = {
         "_raise_exceptions_for_gated_repo": False,
         "_raise_exceptions_for_missing_entries": False,
         "_raise_exceptions_for_connection_errors": False,
     }
-    return any(cached_file(source, name, **quiet, **where) is not None for name in names)
+    return cached_file(source, name, **quiet, **hub_keywords(hub_kwargs))
 
 
 def convert(

@@ -1,5 +1,6 @@
 """Flags and files."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +69,10 @@ def test_the_token_is_not_among_what_is_written() -> None:
 @pytest.mark.parametrize("script", ["finetune_text.py", "finetune_image.py"])
 def test_every_argument_explains_itself_in_help(script: str) -> None:
     result = subprocess.run(
-        [sys.executable, ROOT / "scripts" / script, "--help"], capture_output=True, text=True, env={"COLUMNS": "200"}
+        [sys.executable, ROOT / "scripts" / script, "--help"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
     )
     assert result.returncode == 0, result.stderr
     assert "--checkpoints_total_limit" in result.stdout
