@@ -10,6 +10,7 @@ import torch
 import transformers
 from accelerate import Accelerator
 from accelerate.utils import ProjectConfiguration
+from huggingface_hub import HfApi
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -157,10 +158,18 @@ def finetune(
             summary=summary,
         )
         if args.push_to_hub:
-            model.push_to_hub(args.hub_model_id or folder.name, token=args.hub_token)
+            push(folder, args)
     accelerator.wait_for_everyone()
     accelerator.end_training()
     return {**metrics, **summary}
+
+
+def push(folder: Path, args: TrainingArguments) -> None:
+    """Push what the run left, without its checkpoints, as one commit."""
+    api = HfApi(token=args.hub_token)
+    repo_id = api.create_repo(args.hub_model_id or folder.name, exist_ok=True).repo_id
+    run_only = ["checkpoint-*", "best/*", "logs/*", ".*", "run.json"]
+    api.upload_folder(repo_id=repo_id, folder_path=folder, ignore_patterns=run_only, commit_message="Fine-tuned")
 
 
 def prepare_for_training(model: FFNPreTrainedModel, model_args: ModelArguments, args: TrainingArguments) -> nn.Module:
