@@ -109,6 +109,11 @@ def source_class_for(model: PreTrainedModel, family: Family) -> type[PreTrainedM
     return getattr(transformers, name)
 
 
+def pooler_keyword(model: PreTrainedModel) -> dict[str, bool]:
+    """What the family's base class must be told, so that it makes no random pooler where ours has none."""
+    return {"add_pooling_layer": False} if getattr(model, "pooler", False) is None else {}
+
+
 def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTrainedModel:
     """The same weights in the original family's own class (shared with `model`, not copied).
 
@@ -129,7 +134,6 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
     config = chosen.source_config(model.config)
     renamings = chosen.source_mapping()
     state_dict = {rename_source_key(key, renamings, [])[0]: tensor for key, tensor in model.state_dict().items()}
-    no_pooler = getattr(model, "pooler", False) is None
     with transformers_report_silenced():
         source_model, info = source_class.from_pretrained(
             None,
@@ -138,7 +142,7 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
             dtype=model.dtype,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
-            **({"add_pooling_layer": False} if no_pooler else {}),
+            **pooler_keyword(model),
         )
     left = [f"{key}: {', '.join(sorted(map(str, names)))}" for key, names in info.items() if names]
     if left:

@@ -20,6 +20,7 @@ from .checkpoint_ffn import read_raw_config
 from .conversion import (
     family_of_config,
     model_class_for,
+    pooler_keyword,
     source_class_for,
     to_source_model,
 )
@@ -200,8 +201,7 @@ def verify(
     if model is None:
         model = model_class.from_pretrained(source, **hub_kwargs)
     source_class = source_class_for(model, family)
-    no_pooler = {"add_pooling_layer": False} if getattr(model, "pooler", False) is None else {}
-    original = source_class.from_pretrained(source, dtype=model.dtype, **no_pooler, **hub_kwargs)
+    original = source_class.from_pretrained(source, dtype=model.dtype, **pooler_keyword(model), **hub_kwargs)
 
     report = EquivalenceReport(str(source), source_class.__name__, type(model).__name__)
     report.checks += compare_configs(model, family, raw_config)
@@ -349,8 +349,9 @@ def compare_round_trip(original: PreTrainedModel, model: PreTrainedModel) -> Ite
         except ValueError as error:
             yield Check("round trip", "export", False, str(error))
             return
-        pooler = {"add_pooling_layer": False} if getattr(model, "pooler", False) is None else {}
-        again, info = type(original).from_pretrained(folder, dtype=model.dtype, output_loading_info=True, **pooler)
+        again, info = type(original).from_pretrained(
+            folder, dtype=model.dtype, output_loading_info=True, **pooler_keyword(model)
+        )
     left = {key: sorted(map(str, value)) for key, value in info.items() if value}
     yield Check("round trip", "nothing missing or unexpected", not left, str(left) if left else "")
     before, after = original.state_dict(), again.state_dict()
