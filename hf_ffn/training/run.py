@@ -9,9 +9,10 @@ from typing import Any
 import torch
 import transformers
 from accelerate import Accelerator
-from accelerate.utils import ProjectConfiguration
+from accelerate.utils import DistributedType, ProjectConfiguration
 from huggingface_hub import HfApi
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from .. import __version__
@@ -115,9 +116,12 @@ def finetune(
         The content of `all_results.json`.
 
     Raises:
-        ValueError: a resumed run was begun with something else; the message names it.
+        ValueError: a resumed run was begun with something else, or adapters are asked for under FSDP; the message
+            names it.
         NonFiniteLossError: the loss is infinite or not a number.
     """
+    if model_args.lora is not None and accelerator.distributed_type == DistributedType.FSDP:
+        raise ValueError("lora and FSDP do not go together here: leave out lora, or launch without FSDP")
     folder, started = Path(args.output_dir), time.monotonic()
     facts = {
         "arguments": without_token(model_args, data_args, args),
@@ -195,13 +199,26 @@ def saver(accelerator: Accelerator, folder: Path, processor: Any | None) -> Call
             return
         target = folder / name
         if isinstance(unwrapped, PreTrainedModel):
-            unwrapped.save_pretrained(target, state_dict=state_dict)
+            unsharded(unwrapped).save_pretrained(target, state_dict=state_dict)
         else:
             save_merged(unwrapped, target)
         if processor is not None:
             processor.save_pretrained(target)
 
     return save
+
+
+def unsharded(model: PreTrainedModel) -> PreTrainedModel:
+    """The model as its own class, without weights, where FSDP has put a class of torch's in its place.
+
+    Saving asks a model's class for its name and its code.
+    """
+    bases = [base for base in type(model).__mro__ if issubclass(base, PreTrainedModel)]
+    own = next(base for base in bases if not issubclass(base, FSDPModule))
+    if own is type(model):
+        return model
+    with torch.device("meta"):
+        return own(model.config)
 
 
 def save_merged(adapted: Any, target: Path) -> None:

@@ -1,14 +1,15 @@
-"""What a run pushes to the Hub."""
+"""What a run refuses before it begins, and what it pushes to the Hub."""
 
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from accelerate.utils import DistributedType
 from huggingface_hub.utils import filter_repo_objects
 
 from hf_ffn.training import run
-from hf_ffn.training.arguments import TrainingArguments
+from hf_ffn.training.arguments import DataArguments, ModelArguments, TrainingArguments
 
 
 def test_the_trained_model_is_pushed_without_checkpoints_in_one_commit(
@@ -35,3 +36,12 @@ def test_the_trained_model_is_pushed_without_checkpoints_in_one_commit(
     files = ["model.safetensors", "config.json", "modeling_ffn.py", "training_curves.png", "best/model.safetensors",
              "checkpoint-3/optimizer.bin", "logs/events", "run.json", ".checkpoint-4/model.safetensors"]  # fmt: skip
     assert list(filter_repo_objects(files, ignore_patterns=upload["ignore_patterns"])) == files[:4]
+
+
+def test_adapters_under_fsdp_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    sharded: Any = SimpleNamespace(distributed_type=DistributedType.FSDP)
+    arguments = ModelArguments(lora="linear_1"), DataArguments(), TrainingArguments(output_dir=str(tmp_path))
+    nothing: Any = None
+    with pytest.raises(ValueError, match="lora and FSDP"):
+        run.finetune(sharded, nothing, nothing, None, *arguments)
+    assert not list(tmp_path.iterdir())
