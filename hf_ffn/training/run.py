@@ -214,7 +214,7 @@ def unsharded(model: PreTrainedModel) -> PreTrainedModel:
     Saving asks a model's class for its name and its code.
     """
     bases = [base for base in type(model).__mro__ if issubclass(base, PreTrainedModel)]
-    own = next(base for base in bases if not issubclass(base, FSDPModule))
+    own: type[PreTrainedModel] = next(base for base in bases if not issubclass(base, FSDPModule))
     if own is type(model):
         return model
     with torch.device("meta"):
