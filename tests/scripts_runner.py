@@ -49,9 +49,9 @@ def start(name: str, log: Path, *flags: Any) -> Script:
     return Script(process, log)
 
 
-def run(name: str, log: Path, *flags: Any) -> Script:
+def run(name: str, log: Path, *flags: Any, seconds: float = 300) -> Script:
     """Run a script to its end, and expect it to succeed."""
-    script = start(name, log, *flags).wait()
+    script = start(name, log, *flags).wait(seconds)
     assert script.code == 0, script.output
     return script
 
