@@ -279,7 +279,9 @@ def refs(request: Handler, repo: Repo) -> Answer:
         return [{"name": name, "ref": f"refs/{kind}/{name}", "targetCommit": sha} for name, sha in found.items()]
 
     branches = {name: sha for name, sha in repo.branches.items() if name not in repo.pulls}
-    return Answer({"branches": listed("heads", branches), "tags": listed("tags", repo.tags), "converts": []})
+    answer = {"branches": listed("heads", branches), "tags": listed("tags", repo.tags), "converts": []}
+    pulls = [{"name": ref, "ref": ref, "targetCommit": repo.branches[ref]} for ref in repo.pulls]
+    return Answer({**answer, "pullRequests": pulls} if request.query("include_prs") else answer)
 
 
 @route("GET", "/api/{repo}/discussions")

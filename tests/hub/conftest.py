@@ -1,14 +1,19 @@
 """A loopback Hub for every test that asks, and the client in this process set to talk to it and to nothing else."""
 
+import functools
 import os
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from huggingface_hub import HfApi, close_session, constants
+from huggingface_hub import HfApi, close_session, constants, file_download
 from huggingface_hub.utils import _http
+
+from hf_ffn.hub import client
+from hf_ffn.hub.manifest import write_manifest
 
 from loopback_hub import TOKEN, Hub, serve
 
@@ -21,7 +26,10 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     hasty = SimpleNamespace(**{**vars(time), "sleep": lambda seconds: time.sleep(min(seconds, 0.001))})
     monkeypatch.setattr(_http, "time", hasty)
+    monkeypatch.setattr(file_download, "time", hasty)
+    monkeypatch.setattr(client, "time", hasty)
     with serve() as hub:
+        monkeypatch.setattr(client, "HfApi", functools.partial(HfApi, endpoint=hub.url))
         yield hub
     close_session()
 
@@ -43,3 +51,19 @@ def environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
         "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_OFFLINE": "0",
     }
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Callable[..., Path]:
+    """Make a folder of these files, by name and content, with its manifest."""
+
+    def write(files: dict[str, bytes], name: str = "staged") -> Path:
+        folder = tmp_path / name
+        shutil.rmtree(folder, ignore_errors=True)
+        for path, content in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        write_manifest(folder)
+        return folder
+
+    return write
