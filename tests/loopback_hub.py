@@ -77,9 +77,9 @@ class Handler(BaseHTTPRequestHandler):
         except RefusedError as refusal:
             answer = Answer({"error": str(refusal)}, refusal.status, refusal.headers)
         self.hub.log.append(f"{request} -> {answer.status}{' ' + kind if kind else ''}")
+        if kind in ("lost", "truncate") and self.command == "PUT":
+            self.hub.unheard.add(self.path.rpartition("/")[2])
         if kind == "lost":
-            if self.command == "PUT":
-                self.hub.unheard.add(self.path.rpartition("/")[2])
             self.reset()
             return
         with contextlib.suppress(ConnectionError):

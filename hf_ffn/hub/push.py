@@ -125,7 +125,7 @@ class Job:
         self.deleted.update(gone)
         commit = self.api.create_commit(
             self.repo_id,
-            [*map(self.addition, new), *map(CommitOperationDelete, gone)],
+            [*self.additions(new), *map(CommitOperationDelete, gone)],
             commit_message=message,
             revision=self.revision,
             create_pr=self.create_pr,
@@ -139,11 +139,21 @@ class Job:
             )
         return self.report(commit.oid, commit.pr_url)
 
-    def addition(self, name: str) -> CommitOperationAdd:
-        """One file to send. The hash is the manifest's, so that a file that changed since is refused by the Hub."""
-        addition = CommitOperationAdd(name, self.folder / name)
-        addition.upload_info.sha256 = bytes.fromhex(self.files[name]["sha256"])
-        return addition
+    def additions(self, names: list[str]) -> list[CommitOperationAdd]:
+        """The files to send."""
+        additions = [CommitOperationAdd(name, self.folder / name) for name in names]
+        first: dict[str, CommitOperationAdd] = {}
+        for addition in additions:
+            digest = self.files[addition.path_in_repo]["sha256"]
+            # The manifest's, and not the file's of now: the Hub refuses a file that changed since.
+            addition.upload_info.sha256 = bytes.fromhex(digest)
+            first.setdefault(digest, addition)
+        if len(first) < len(additions):
+            # The client would send the same content once for each of its names.
+            self.api.preupload_lfs_files(
+                self.repo_id, first.values(), revision=self.revision, create_pr=self.create_pr, free_memory=False
+            )
+        return additions
 
     def head(self) -> str | None:
         """The commit to build on; the repository and the branch are made where they are missing.

@@ -81,6 +81,14 @@ def test_only_what_differs_is_sent(hub: Hub, staged: Staged) -> None:
     assert pushed(hub) == content(folder)
 
 
+def test_the_same_content_under_two_names_is_sent_once(hub: Hub, staged: Staged) -> None:
+    weights = b"\0\1" * 5000
+    folder = staged({"a.safetensors": weights, "b.safetensors": weights, "c.safetensors": b"\0\2"})
+    push(folder, "me/x")
+    assert hub.received[sha256(weights)] == 10000
+    assert pushed(hub) == content(folder)
+
+
 def test_what_the_push_before_brought_goes_and_what_others_added_stays(hub: Hub, api: HfApi, staged: Staged) -> None:
     push(staged(FILES), "me/x")
     api.upload_file(repo_id="me/x", path_or_fileobj=b"by hand", path_in_repo="notes/by-hand.txt")
