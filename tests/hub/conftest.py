@@ -1,6 +1,5 @@
 """A loopback Hub for every test that asks, and the client in this process set to talk to it and to nothing else."""
 
-import functools
 import os
 import shutil
 import time
@@ -9,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import transformers
 from huggingface_hub import HfApi, close_session, constants, file_download
 from huggingface_hub.utils import _http
 
@@ -29,7 +29,11 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr(file_download, "time", hasty)
     monkeypatch.setattr(client, "time", hasty)
     with serve() as hub:
-        monkeypatch.setattr(client, "HfApi", functools.partial(HfApi, endpoint=hub.url))
+        # What HF_ENDPOINT sets when huggingface_hub is imported.
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(transformers.utils.hub, "_hf_api", None)
         yield hub
     close_session()
 
