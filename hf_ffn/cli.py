@@ -117,6 +117,45 @@ def export(
 
 
 @app.command()
+def push(
+    folder: Annotated[Path, typer.Argument(help="A folder with a manifest, as `hf-ffn stage` writes it.")],
+    repo_id: Annotated[str, typer.Argument(help="user/name on the Hub; made if it does not exist.")],
+    private: Annotated[bool, typer.Option("--private", help="Make it private; refused if it is public.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch, made if missing. Left out: main.")] = None,
+    create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request instead.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")] = False,
+) -> None:
+    """Push a folder to the Hub: checked before, only what differs, as one commit, compared afterwards.
+
+    Broken off, it goes on where it stopped when run again. The token comes from `hf auth login` or HF_TOKEN.
+
+    Example: hf-ffn push my-encoder me/my-encoder --private
+    """
+    quiet_progress_bars()
+    from .hub import push as pushing
+
+    report = pushing.push(folder, repo_id, private=private, revision=revision, create_pr=create_pr, dry_run=dry_run)
+    typer.echo(str(report))
+
+
+@app.command()
+def pull(
+    repo_id: Annotated[str, typer.Argument(help="user/name on the Hub.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write: new, or pulled before and unchanged since.")],
+    revision: Revision = None,
+) -> None:
+    """Fetch a pushed folder from the Hub, and check it against its manifest.
+
+    Example: hf-ffn pull me/my-encoder my-encoder
+    """
+    quiet_progress_bars()
+    from .hub import pull as pulling
+
+    pulled = pulling.pull(repo_id, out, revision=revision)
+    typer.echo(f"{repo_id} at {pulled.commit} is in {out}: {len(pulled.files)} file(s), as its manifest says")
+
+
+@app.command()
 def families() -> None:
     """List the families of checkpoints that convert, and which heads come along."""
     from .families import FAMILIES
