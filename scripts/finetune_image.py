@@ -18,6 +18,7 @@ from transformers import AutoImageProcessor
 from hf_ffn import FFNForImageClassification, FFNVisionConfig
 from hf_ffn.training.arguments import parse
 from hf_ffn.training.data import load_image_data
+from hf_ffn.training.loop import NonFiniteLossError
 from hf_ffn.training.run import finetune, make_accelerator, make_model, new_config, print_results
 
 
@@ -43,5 +44,5 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except ValueError as error:
+    except (ValueError, OSError, NonFiniteLossError) as error:
         sys.exit(f"finetune_image.py: {error}")

@@ -247,7 +247,14 @@ def test_an_infinite_loss_stops_the_run_and_names_the_samples(tmp_path: Path) ->
     flags = ["--max_train_steps", 30, "--per_device_train_batch_size", 4, "--max_grad_norm", 0]
     script = start("finetune_image.py", tmp_path / "log", *digits(tmp_path / "out", *flags, "--learning_rate", "1e30"))
     assert script.wait().code == 1
-    assert re.search(r"the loss is (nan|inf) at step \d+ .*samples of this step are \[\d+, ", script.output)
+    said = script.output.strip().splitlines()[-1]
+    assert re.match(r"finetune_image.py: the loss is (nan|inf) at step \d+ .*samples of this step are \[\d+, ", said)
+    assert "Traceback" not in script.output
+
+
+def test_a_place_that_cannot_be_written_to_is_named_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert str(tmp_path / "file") in refused(tmp_path, *digits(tmp_path / "file" / "out", "--max_train_steps", 1))
 
 
 @pytest.mark.parametrize(
