@@ -8,6 +8,7 @@ In a test `with serve() as hub:`; by hand `python tests/loopback_hub.py --port 8
 import argparse
 import base64
 import contextlib
+import fnmatch
 import hashlib
 import json
 import re
@@ -215,12 +216,14 @@ def entry(path: str, file: File) -> dict[str, Any]:
 @route("POST", "/api/{repo}/preupload/{}")
 def preupload(request: Handler, repo: Repo, revision: str) -> Answer:
     held = repo.at(revision).files
-    files = []
-    for asked in request.json()["files"]:
+    files, sent = [], request.json()
+    ignored = sent.get("gitIgnore") or (held[".gitignore"].content.decode() if ".gitignore" in held else "")
+    for asked in sent["files"]:
         binary = asked["path"].endswith((".safetensors", ".bin")) or b"\0" in base64.b64decode(asked["sample"])
         oid = held[asked["path"]].etag if asked["path"] in held else None
         mode = "lfs" if binary else "regular"
-        files.append({"path": asked["path"], "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+        ignore = any(fnmatch.fnmatch(asked["path"], pattern) for pattern in ignored.splitlines())
+        files.append({"path": asked["path"], "uploadMode": mode, "shouldIgnore": ignore, "oid": oid})
     return Answer({"files": files})
 
 

@@ -13,6 +13,13 @@ from .client import HubError, connect, persist
 from .manifest import MANIFEST_NAME, Files, check_manifest, listed
 from .remote import Tree, differences, fetch_manifest, tree_of, with_manifest
 
+# In place of the repository's .gitignore, which would keep files out of the commit without a word.
+NOTHING_IGNORED = "# nothing: the manifest says what is pushed\n"
+
+# Files up to this size (bytes) are read once, and sent as they were when they were checked. The Hub takes larger ones
+# by their hash only.
+IN_MEMORY = 10 * 2**20
+
 
 @dataclass
 class PushReport:
@@ -134,26 +141,38 @@ class Job:
         left = differences(self.folder, self.files, tree_of(self.api, self.repo_id, commit.oid))
         if left:
             raise HubError(
-                f"the commit {commit.commit_url} was made, but the Hub does not hold what was sent ({listed(left)}): "
-                f"does the repository's .gitignore name it? Push again, or go back to the commit before"
+                f"{commit.commit_url} was made, but is not what was sent: {listed(left)} differ. Push again"
             )
         return self.report(commit.oid, commit.pr_url)
 
     def additions(self, names: list[str]) -> list[CommitOperationAdd]:
-        """The files to send."""
-        additions = [CommitOperationAdd(name, self.folder / name) for name in names]
+        """The files to send; the large ones are sent by now, where no reader sees them."""
         first: dict[str, CommitOperationAdd] = {}
-        for addition in additions:
-            digest = self.files[addition.path_in_repo]["sha256"]
-            # The manifest's, and not the file's of now: the Hub refuses a file that changed since.
-            addition.upload_info.sha256 = bytes.fromhex(digest)
-            first.setdefault(digest, addition)
-        if len(first) < len(additions):
-            # The client would send the same content once for each of its names.
-            self.api.preupload_lfs_files(
-                self.repo_id, first.values(), revision=self.revision, create_pr=self.create_pr, free_memory=False
-            )
-        return additions
+        copies = []
+        for name in names:
+            path, digest = self.folder / name, self.files[name]["sha256"]
+            if self.files[name]["size"] > IN_MEMORY:
+                addition = CommitOperationAdd(name, path)
+                # The manifest's, and not the file's of now: the Hub refuses a file that changed since.
+                addition.upload_info.sha256 = bytes.fromhex(digest)
+            else:
+                addition = CommitOperationAdd(name, path.read_bytes())
+                if addition.upload_info.sha256.hex() != digest:
+                    raise HubError(f"'{path}' changed since it was compared with the manifest: stage the folder again")
+            if first.setdefault(digest, addition) is not addition:
+                copies.append(addition)
+        # Together, the client would send the same content once for each of its names.
+        for additions in (list(first.values()), copies):
+            if additions:
+                self.api.preupload_lfs_files(
+                    self.repo_id,
+                    additions,
+                    revision=self.revision,
+                    create_pr=self.create_pr,
+                    free_memory=False,
+                    gitignore_content=NOTHING_IGNORED,
+                )
+        return [*first.values(), *copies]
 
     def head(self) -> str | None:
         """The commit to build on; the repository and the branch are made where they are missing.

@@ -10,6 +10,7 @@ import pytest
 from huggingface_hub import HfApi, constants
 
 from hf_ffn.hub import client
+from hf_ffn.hub import push as pushing
 from hf_ffn.hub.client import HubError
 from hf_ffn.hub.manifest import MANIFEST_NAME
 from hf_ffn.hub.push import push
@@ -79,6 +80,25 @@ def test_only_what_differs_is_sent(hub: Hub, staged: Staged) -> None:
     assert report.sent == [MANIFEST_NAME, "model-2.safetensors", "new.txt"]
     assert hub.received == {MANIFEST_NAME: len(manifest), "new.txt": 3, sha256(b"\0\3" * 5000): 10000}
     assert pushed(hub) == content(folder)
+
+
+def test_the_repositorys_gitignore_keeps_nothing_out(hub: Hub, api: HfApi, staged: Staged) -> None:
+    api.create_repo("x")
+    api.upload_file(repo_id="me/x", path_or_fileobj=b"*.png\n*.safetensors\n*.md\n", path_in_repo=".gitignore")
+    folder = staged({**FILES, "copy.safetensors": FILES["model-1.safetensors"]})
+    push(folder, "me/x")
+    assert content(folder).items() <= pushed(hub).items()
+
+
+def test_a_commit_that_is_not_what_was_sent_is_told(hub: Hub, staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = hub.commit
+
+    def forget(repo: Any, revision: str, lines: list[dict[str, Any]], by: Any) -> dict[str, Any]:
+        return commit(repo, revision, [line for line in lines if line["value"].get("path") != "config.json"], by)
+
+    monkeypatch.setattr(hub, "commit", forget)
+    with pytest.raises(HubError, match=r"not what was sent: config\.json"):
+        push(staged(FILES), "me/x")
 
 
 def test_the_same_content_under_two_names_is_sent_once(hub: Hub, staged: Staged) -> None:
@@ -332,20 +352,32 @@ def test_a_name_alone_is_one_of_the_users_own(hub: Hub, staged: Staged) -> None:
     assert push(staged(FILES), "me/x").sent == []
 
 
+@pytest.mark.parametrize(
+    ("in_memory", "name", "says"),
+    [(0, "model-1.safetensors", "does not match its hash"), (10**7, "config.json", "changed since")],
+)
 def test_a_file_that_changes_under_way_is_not_passed_off_as_pushed(
-    hub: Hub, staged: Staged, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, staged: Staged, monkeypatch: pytest.MonkeyPatch, in_memory: int, name: str, says: str
 ) -> None:
     folder = staged(FILES)
-    create_commit = HfApi.create_commit
+    list_repo_tree = HfApi.list_repo_tree
 
     def change_first(self: HfApi, *args: Any, **kwargs: Any) -> Any:
-        (folder / "model-1.safetensors").write_bytes(b"\0\7" * 5000)
-        return create_commit(self, *args, **kwargs)
+        (folder / name).write_bytes(FILES[name][::-1])
+        return list_repo_tree(self, *args, **kwargs)
 
-    monkeypatch.setattr(HfApi, "create_commit", change_first)
-    with pytest.raises(HubError, match="does not match its hash"):
+    monkeypatch.setattr(pushing, "IN_MEMORY", in_memory)
+    monkeypatch.setattr(HfApi, "list_repo_tree", change_first)
+    with pytest.raises(HubError, match=says):
         push(folder, "me/x")
     assert pushed(hub) == {}
+
+
+def test_large_files_go_as_small_ones_do(hub: Hub, staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pushing, "IN_MEMORY", 0)
+    folder = staged(FILES)
+    push(folder, "me/x")
+    assert pushed(hub) == content(folder)
 
 
 def test_two_pushes_at_once_end_with_one_of_them_whole(hub: Hub, staged: Staged) -> None:
