@@ -117,6 +117,39 @@ def export(
 
 
 @app.command()
+def stage(
+    model: Annotated[str, typer.Argument(help="A model: a folder (a conversion, a fine-tuning run…), or a Hub id.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write; what stands there stays if anything fails.")],
+    card: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML file with what only you can say: license, language, intended_use, limits, base_model…"
+        ),
+    ] = None,
+    repo_id: Annotated[
+        str | None, typer.Option(help="Where it will be, as user/name, for the card's examples.")
+    ] = None,
+    max_shard_size: Annotated[str, typer.Option(help="Weights beyond this size go into several files.")] = "5GB",
+    revision: Revision = None,
+) -> None:
+    """Make a folder to publish, with a card made from facts, and prove it without network before it counts.
+
+    Example: hf-ffn stage my-run ready --card details.yaml --repo-id me/my-encoder
+    """
+    quiet_progress_bars()
+    from dataclasses import replace
+
+    from .hub.details import CardDetails
+    from .hub.stage import stage as make_folder
+
+    details = CardDetails.from_yaml(card) if card is not None else CardDetails()
+    if repo_id is not None:
+        details = replace(details, repo_id=repo_id)
+    report = make_folder(model, out, details=details, max_shard_size=max_shard_size, **at(revision))
+    typer.echo(str(report))
+
+
+@app.command()
 def push(
     folder: Annotated[Path, typer.Argument(help="A folder with a manifest, as `hf-ffn stage` writes it.")],
     repo_id: Annotated[str, typer.Argument(help="user/name on the Hub; made if it does not exist.")],

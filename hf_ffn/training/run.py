@@ -1,11 +1,14 @@
 """A whole fine-tuning run: what both scripts do once they have a model and data."""
 
 import json
+import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import accelerate
+import datasets
 import torch
 import transformers
 from accelerate import Accelerator
@@ -244,7 +247,11 @@ def describe(model: nn.Module, steps: int, seconds: float) -> dict[str, Any]:
         "train_seconds": round(seconds, 1),
         "parameters": sum(p.numel() for p in model.parameters()),
         "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-        "versions": {"hf_ffn": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
+        "versions": {
+            "hf_ffn": __version__,
+            "python": platform.python_version(),
+            **{package.__name__: package.__version__ for package in (torch, transformers, accelerate, datasets)},
+        },
     }
 
 
