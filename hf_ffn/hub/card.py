@@ -1,5 +1,6 @@
 """A model's card, made from what the files beside the model say and from what its owner states."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,9 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .. import __version__
 from ..dimensions import dimensions
-from ..equivalence import Check, EquivalenceReport
 from .details import CardDetails
-from .facts import EMBEDDED, Facts, is_hub_id
-from .snippets import snippet
+from .facts import EMBEDDED, Facts
+from .snippets import is_vision, snippet
 
 # By our tasks, the Hub's.
 PIPELINE_TAGS = {
@@ -31,13 +31,14 @@ METRICS: dict[str, tuple[str, dict[str, str] | None, str]] = {
     "pearson": ("pearsonr", None, "Pearson correlation"),
     "spearman": ("spearmanr", None, "Spearman correlation"),
     "mse": ("mse", None, "Mean squared error"),
+    "mae": ("mae", None, "Mean absolute error"),
 }
 # The arguments that decide what was trained; paths and accounts are nobody's business.
 TRAINING_ARGUMENTS = (
     "task", "max_length", "augment", "per_device_train_batch_size", "gradient_accumulation_steps", "num_processes",
     "learning_rate", "lr_scheduler_type", "num_warmup_steps", "num_train_epochs", "max_train_steps",
-    "max_train_samples", "weight_decay", "max_grad_norm", "mixed_precision", "train_only", "freeze_embeddings",
-    "lora", "lora_rank", "config_overrides", "seed",
+    "max_train_samples", "weight_decay", "max_grad_norm", "dtype", "mixed_precision", "train_only",
+    "freeze_embeddings", "lora", "lora_rank", "config_overrides", "seed",
 )  # fmt: skip
 NOT_STATED = "**Not stated by the owner.** Ask before you rely on this model for {what}."
 
@@ -119,15 +120,15 @@ def eval_results(facts: Facts) -> list[EvalResult]:
     """The metrics of a fine-tuning, as the Hub's typed entries."""
     if facts.results is None:
         return []
-    name = data_name(facts)
     return [
         EvalResult(
             task_type=pipeline_tag(facts),
-            dataset_type=facts.arguments.get("dataset_name") or "local",
-            dataset_name=name,
+            dataset_type=facts.dataset or "local",
+            dataset_config=facts.arguments.get("dataset_config_name") if facts.dataset else None,
+            dataset_name=data_name(facts),
             metric_type=metric_type,
             metric_name=called,
-            metric_value=round(facts.results[ours], 4),
+            metric_value=facts.results[ours],
             metric_args=how,
         )
         for ours, (metric_type, how, called) in METRICS.items()
@@ -137,36 +138,47 @@ def eval_results(facts: Facts) -> list[EvalResult]:
 
 def data_name(facts: Facts) -> str:
     """What people call the data: local files stay unnamed, as their names are nobody's business."""
-    name = facts.arguments.get("dataset_name")
+    if not facts.arguments:
+        return "data that are not named"
+    name, config = (facts.arguments.get(key) for key in ("dataset_name", "dataset_config_name"))
     if name in EMBEDDED:
         return f"{name} (embedded in hf_ffn)"
-    return facts.dataset or "local data"
+    if facts.dataset is None:
+        return "local data"
+    return f"{facts.dataset} ({config})" if config else facts.dataset
 
 
 def summary(facts: Facts, details: CardDetails) -> str:
     """What the model is, in a few sentences."""
     base_model = details.base_model or facts.base_model
-    named = f"[{base_model}](https://huggingface.co/{base_model})" if base_model else None
     layers, width = facts.config.num_hidden_layers, facts.config.hidden_size
     sentences = [f"`{facts.model_class.__name__}`: an encoder of {layers} layers, {width} wide, in hf_ffn's format."]
     family = facts.config.source_family
     if family is not None:
-        origin = named or f"a checkpoint of the family {family}"
-        proven = " with the proof below" if facts.equivalence and facts.equivalence.get("ok") else ""
+        # What a trained model was trained from may be a conversion already, or another training of one.
+        original = facts.converted_from or (None if facts.arguments else base_model)
+        origin = link(original) if original else f"a checkpoint of the family {family}"
+        proven = " with the proof below" if facts.equivalence and facts.equivalence.ok else ""
         sentences.append(f"Its weights were converted from {origin}{proven}.")
-    if facts.arguments:
-        start = "" if facts.arguments.get("model_name_or_path") else ", from a random start"
-        done = "Trained" if start else "Fine-tuned"
-        sentences.append(f"{done} on {data_name(facts)}{start}.")
+    if facts.arguments and facts.arguments.get("model_name_or_path"):
+        start = f" from {link(base_model)}" if base_model else ""
+        sentences.append(f"Fine-tuned{start} on {data_name(facts)}.")
+    elif facts.arguments:
+        sentences.append(f"Trained on {data_name(facts)}, from a random start.")
     return " ".join(sentences)
+
+
+def link(repo_id: str) -> str:
+    """A link to a model on the Hub."""
+    return f"[{repo_id}](https://huggingface.co/{repo_id})"
 
 
 def dimensions_table(facts: Facts) -> str:
     """Sizes of the model."""
     sizes = dimensions(facts.model_class, facts.config)
     share = sizes.feed_forward_parameters / sizes.encoder_parameters
-    is_text = isinstance(sizes.input_size, int)
-    one_input = f"{sizes.input_size} tokens" if is_text else "an image of {} × {}".format(*sizes.input_size)  # type: ignore[misc]
+    size = sizes.input_size
+    one_input = f"{size} tokens" if isinstance(size, int) else f"an image of {size[0]} × {size[1]}"
     return table(
         ("", ""),
         [
@@ -174,23 +186,29 @@ def dimensions_table(facts: Facts) -> str:
             ("of the encoder's, in feed-forward blocks", f"{share:.0%}"),
             ("Weights", f"{sizes.weight_bytes / 1e6:,.1f} MB"),
             (f"Operations for {one_input}", f"{sizes.forward_flops / 1e9:,.3f} GFLOPs"),
-            ("Hidden size, intermediate size", f"{facts.config.hidden_size}, {facts.config.intermediate_size}"),
+            ("Hidden size, intermediate size", f"{facts.config.hidden_size}, {intermediate_sizes(facts)}"),
             ("Layers, attention heads", f"{facts.config.num_hidden_layers}, {facts.config.num_attention_heads}"),
         ],
     )
 
 
+def intermediate_sizes(facts: Facts) -> str:
+    """Of the feed-forward blocks: one, or one by layer where they differ."""
+    config = facts.config
+    if not config.is_heterogeneous:
+        return str(config.intermediate_size)
+    sizes = [config.per_layer_config[layer].intermediate_size for layer in range(config.num_hidden_layers)]
+    return str(sizes[0]) if len(set(sizes)) == 1 else f"{' / '.join(map(str, sizes))} by layer"
+
+
 def results_section(facts: Facts) -> str:
     """Metrics, figures by class and pictures; empty where nothing was measured."""
-    if facts.results is None:
-        return ""
-    rows = [
-        (called, f"{facts.results[ours]:.4f}")
-        for ours, (_, _, called) in METRICS.items()
-        if isinstance(facts.results.get(ours), float)
-    ]
-    parts = [f"On the part of {data_name(facts)} that was held out:", table(("Metric", "Value"), rows)]
-    per_class = facts.results.get("per_class")
+    parts = []
+    # To so many digits that a small error is no zero.
+    rows = [(str(result.metric_name), f"{result.metric_value:.4g}") for result in eval_results(facts)]
+    if rows:
+        parts = [f"On the part of {data_name(facts)} that was held out:", table(("Metric", "Value"), rows)]
+    per_class = (facts.results or {}).get("per_class")
     if per_class:
         parts.append(
             table(("Class", "Precision", "Recall", "F1", "Samples"), [class_row(*c) for c in per_class.items()])
@@ -209,11 +227,10 @@ def training_section(facts: Facts) -> str:
     """How it was trained and with what; empty where it was not."""
     if not facts.arguments:
         return ""
-    rows = [
-        (f"`{name}`", f"`{facts.arguments[name]}`")
-        for name in TRAINING_ARGUMENTS
-        if facts.arguments.get(name) not in (None, False, "no")
-    ]
+    arguments = {name: facts.arguments.get(name) for name in TRAINING_ARGUMENTS if name not in without_effect(facts)}
+    # By identity, for 0 equals False and says something.
+    said = {name: value for name, value in arguments.items() if value is not None and value is not False}
+    rows = [(f"`{name}`", f"`{value}`") for name, value in said.items() if value != "no"]
     results = facts.results or {}
     told = {
         "Steps": results.get("train_steps"),
@@ -223,25 +240,28 @@ def training_section(facts: Facts) -> str:
         "Padding not computed": results.get("padding_not_computed"),
     }
     rows += [(name, f"{value:,}") for name, value in told.items() if value is not None]
-    versions = results.get("versions", {})
-    rows.append(("Environment", ", ".join(f"{name} {number}" for name, number in versions.items())))
+    versions = ", ".join(f"{name} {number}" for name, number in results.get("versions", {}).items())
+    rows += [("Environment", versions)] if versions else []
     return table(("Argument", "Value"), rows)
+
+
+def without_effect(facts: Facts) -> set[str]:
+    """Arguments that another one overruled, or that are about something else."""
+    names = {"max_length"} if is_vision(facts) else {"augment"}
+    names |= {"num_train_epochs"} if facts.arguments.get("max_train_steps") else set()
+    return names | ({"lora_rank"} if not facts.arguments.get("lora") else set())
 
 
 def equivalence_section(facts: Facts) -> str:
     """The proof of the conversion; empty where there is none."""
     if facts.equivalence is None:
         return ""
-    told = {name: facts.equivalence[name] for name in ("source", "source_class", "model_class", "versions")}
-    if not is_hub_id(told["source"]):
-        told["source"] = Path(told["source"]).name  # where it lay on somebody's machine is nobody's business
-    report = EquivalenceReport(**told, checks=[Check(**check) for check in facts.equivalence["checks"]])
     before = ""
     if facts.arguments:
         before = "Of the converted model, before it was trained further:\n\n"
     picture = facts.pictures.get("equivalence.png")
     after = f"\n\n![{picture}](equivalence.png)" if picture else ""
-    return f"{before}```\n{report}\n```{after}"
+    return f"{before}```\n{facts.equivalence}\n```{after}"
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -251,5 +271,5 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that cannot break a table."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    """Text on one line, of which nothing is taken for markup."""
+    return re.sub(r"([\\`*_~|<>&\[\]])", r"\\\1", " ".join(text.split()))

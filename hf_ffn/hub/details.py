@@ -5,6 +5,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
 RELATIONS = ("finetune", "adapter", "quantized", "merge")
 
 
@@ -24,6 +27,9 @@ class CardDetails:
         intended_use: what the model is for, in sentences.
         limits: what it is not for, where it fails.
         example: a text for the card's examples.
+
+    Raises:
+        ValueError: an entry is of the wrong type, or what must be an id on the Hub cannot be one.
     """
 
     title: str | None = None
@@ -41,14 +47,21 @@ class CardDetails:
     def __post_init__(self) -> None:
         for name in ("language", "datasets", "tags"):
             value = getattr(self, name)
-            if isinstance(value, str):
-                setattr(self, name, [value])
-            elif value is not None and not (isinstance(value, list) and all(isinstance(v, str) for v in value)):
-                raise ValueError(f"the card's {name} must be a list of words, not {value!r}")
+            listed = [value] if isinstance(value, str) else value or []
+            # YAML takes a bare `no` (Norwegian) for false.
+            if value is False or not (isinstance(listed, list) and all(isinstance(word, str) for word in listed)):
+                raise ValueError(f"the card's {name} must be a list of words, not {value!r} (put them in quotes)")
+            # What is left empty is not known; an empty entry would not say so.
+            setattr(self, name, [word for word in listed if word.strip()] or ([] if name == "tags" else None))
         for name in ("title", "repo_id", "license", "base_model", "intended_use", "limits", "example"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise ValueError(f"the card's {name} must be text, not {value!r} (put it in quotes)")
+            setattr(self, name, (value or "").strip() or None)
+        for name, ids in (("repo_id", [self.repo_id]), ("base_model", [self.base_model]), ("datasets", self.datasets)):
+            for each in ids or []:
+                if each is not None and not is_repo_id(each):
+                    raise ValueError(f"the card's {name} '{each}' cannot be on the Hub: give user/name")
         if self.base_model_relation not in (None, *RELATIONS):
             raise ValueError(
                 f"the card's base_model_relation={self.base_model_relation!r} must be one of {', '.join(RELATIONS)}"
@@ -68,7 +81,7 @@ class CardDetails:
             content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ValueError(f"'{path}' is not YAML: {error}") from error
-        return cls.from_entries(content or {}, str(path))
+        return cls.from_entries({} if content is None else content, str(path))
 
     @classmethod
     def from_entries(cls, content: Any, where: str) -> "CardDetails":
@@ -82,3 +95,12 @@ class CardDetails:
                 hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
                 raise ValueError(f"'{where}' has the entry '{name}', which a card does not know; {hint}")
         return cls(**content)
+
+
+def is_repo_id(name: str) -> bool:
+    """Whether a repository on the Hub can be called so."""
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return True

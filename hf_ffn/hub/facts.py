@@ -5,16 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
 from transformers import PreTrainedConfig
 
 from ..checkpoint_ffn import AUTO_MAPS
 from ..conversion import IMAGE_PROCESSOR_FILES, TASKS, TOKENIZER_FILES, model_class_for
+from ..equivalence import Check, EquivalenceReport
 from ..modeling_ffn import FFNPreTrainedModel
+from .details import is_repo_id
 
 # Data that come with hf_ffn (`hf_ffn.training.embedded`, which needs more packages), and have no page on the Hub.
 EMBEDDED = ("docstrings", "digits")
+
+# In place of where a checkpoint lay on somebody's machine; no repository can be called so.
+LOCAL = "a local checkpoint"
 
 # Pictures that our own commands leave beside a model, with what they show.
 PICTURES = {
@@ -43,7 +46,7 @@ class Facts:
 
     model_class: type[FFNPreTrainedModel]
     config: PreTrainedConfig
-    equivalence: dict[str, Any] | None
+    equivalence: EquivalenceReport | None
     results: dict[str, Any] | None
     arguments: dict[str, Any]
     pictures: dict[str, str]
@@ -65,8 +68,13 @@ class Facts:
     @property
     def base_model(self) -> str | None:
         """The Hub's id of what it was made from, where the files tell one."""
-        told = self.arguments.get("model_name_or_path") or (self.equivalence or {}).get("source")
+        told = self.arguments.get("model_name_or_path") if self.arguments else self.converted_from
         return told if is_hub_id(told) else None
+
+    @property
+    def converted_from(self) -> str | None:
+        """The Hub's id of what it was converted from, where the files tell one."""
+        return self.equivalence.source if self.equivalence and is_hub_id(self.equivalence.source) else None
 
     @property
     def dataset(self) -> str | None:
@@ -86,17 +94,44 @@ def gather(folder: Path, run_file: Path | None = None) -> Facts:
         ValueError: it holds no model of ours, or a damaged file; the message names it.
     """
     model_class = model_class_for(folder)
-    run = (read_json(run_file) if run_file is not None else None) or {}
     return Facts(
         model_class=model_class,
         config=model_class.config_class.from_pretrained(folder),
-        equivalence=read_json(folder / "equivalence.json"),
+        equivalence=read_equivalence(folder),
         results=read_json(folder / "all_results.json"),
-        arguments=run.get("arguments", {}) | run.get("processes", {}),
+        arguments=read_arguments(run_file) if run_file is not None else {},
         pictures={name: shows for name, shows in PICTURES.items() if (folder / name).is_file()},
         has_tokenizer=any((folder / name).is_file() for name in TOKENIZER_FILES),
         has_image_processor=any((folder / name).is_file() for name in IMAGE_PROCESSOR_FILES),
     )
+
+
+def read_equivalence(folder: Path) -> EquivalenceReport | None:
+    """The proof of a conversion, without where the original lay on this machine; None where there is none."""
+    path = folder / "equivalence.json"
+    content = read_json(path)
+    if content is None:
+        return None
+    try:
+        names = ("source", "source_class", "model_class", "versions")
+        checks = [Check(**check) for check in content["checks"]]
+        report = EquivalenceReport(**{name: content[name] for name in names}, checks=checks)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"'{path}' is no report of a conversion ({error!r}): convert again, or take it away"
+        ) from error
+    if not is_hub_id(report.source):
+        report.source = LOCAL
+    return report
+
+
+def read_arguments(run_file: Path) -> dict[str, Any]:
+    """The arguments of a fine-tuning run; empty where there was none."""
+    run = read_json(run_file) or {}
+    arguments, processes = run.get("arguments", {}), run.get("processes", {})
+    if not (isinstance(arguments, dict) and isinstance(processes, dict)):
+        raise ValueError(f"'{run_file}' is no record of a run: train again, or take it away")
+    return arguments | processes
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -114,10 +149,4 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 def is_hub_id(name: Any) -> bool:
     """Whether this can be a repository on the Hub, and is no folder here."""
-    if not isinstance(name, str) or Path(name).exists():
-        return False
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        return False
-    return True
+    return isinstance(name, str) and is_repo_id(name) and not Path(name).exists()

@@ -11,6 +11,12 @@ import runpy
 import sys
 from typing import Any
 
+# What Python tells audit hooks of before anything leaves the process.
+NETWORK = {
+    f"socket.{what}"
+    for what in ("connect", "getaddrinfo", "gethostbyname", "gethostbyaddr", "sendto", "sendmsg", "bind")
+}
+
 
 class WithoutHfFfn:
     """An import hook that makes hf_ffn look as if it were not installed."""
@@ -22,7 +28,7 @@ class WithoutHfFfn:
 
 def refuse_network(event: str, arguments: Any) -> None:
     """An audit hook, which nothing can remove: no connection leaves this process."""
-    if event in ("socket.connect", "socket.getaddrinfo", "socket.sendto", "socket.bind"):
+    if event in NETWORK:
         raise PermissionError(f"the staged folder must load without network, and something asked for {event}")
 
 
@@ -40,6 +46,8 @@ def load(folder: str, auto_class: str, case: str) -> None:
     with torch.no_grad():
         outputs = model(**inputs)
     for name, tensor in expected.items():
+        if name not in outputs:
+            sys.exit(f"{name} is not among its outputs")
         if not torch.equal(outputs[name], tensor):
             difference = (outputs[name] - tensor).abs().max()
             sys.exit(f"{name} differs by up to {difference} from the model in memory")

@@ -21,6 +21,11 @@ READ_OUT = {
     ],
     "image-classification": ["print(model.config.id2label[outputs.logits.argmax(-1).item()])"],
 }
+# Where there is no tokenizer to turn ids into words.
+READ_OUT_IDS = {
+    "masked-lm": ["print(outputs.logits.shape)"],
+    "question-answering": ["print(outputs.start_logits.shape, outputs.end_logits.shape)"],
+}
 # By problem type, where that changes what a classifier's logits mean.
 READ_OUT_PROBLEM = {
     "regression": ["print(outputs.logits.squeeze().tolist())"],
@@ -50,9 +55,6 @@ def snippet(facts: Facts, repo_id: str, example: str | None, *, with_hf_ffn: boo
         imported.append(f"from transformers import {', '.join(from_transformers)}")
     if with_hf_ffn:
         imported.append(f"from hf_ffn import {loader}")
-    read_out = READ_OUT[facts.task]
-    if facts.task == "sequence-classification":
-        read_out = READ_OUT_PROBLEM.get(facts.config.problem_type or "", read_out)
     program = [
         *imported,
         "",
@@ -62,9 +64,21 @@ def snippet(facts: Facts, repo_id: str, example: str | None, *, with_hf_ffn: boo
         *prepare,
         "with torch.no_grad():",
         "    outputs = model(**inputs)",
-        *read_out,
+        *read_out(facts),
     ]
     return "\n".join(program)
+
+
+def read_out(facts: Facts) -> list[str]:
+    """The lines that say what the outputs mean."""
+    lines = READ_OUT[facts.task]
+    if not facts.has_tokenizer:
+        lines = READ_OUT_IDS.get(facts.task, lines)
+    if facts.task not in ("sequence-classification", "image-classification"):
+        return lines
+    # One output without a stated problem is a score, as the loss takes it too.
+    problem = facts.config.problem_type or ("regression" if facts.config.num_labels == 1 else "")
+    return READ_OUT_PROBLEM.get(problem, lines)
 
 
 def is_vision(facts: Facts) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,12 +19,12 @@ from ..conversion import copy_processor, model_class_for, refuse_same_folder
 from ..equivalence import example_inputs
 from ..modeling_ffn import FFNPreTrainedModel
 from .card import make_card
-from .details import CardDetails
-from .facts import PICTURES, Facts, gather, is_hub_id, read_json
+from .details import CardDetails, is_repo_id
+from .facts import PICTURES, Facts, gather, read_equivalence, read_json
 from .inspection import inspect_folder
 from .manifest import write_manifest
 from .pull import move_into_place, refuse_to_lose
-from .snippets import snippet
+from .snippets import is_vision, snippet
 
 ISOLATED = Path(__file__).with_name("isolated.py")
 # Seconds for a fresh process to import transformers, load and compute, on a slow machine.
@@ -85,7 +86,7 @@ def stage(
     """
     refuse_same_folder(source, out)
     details = details or CardDetails()
-    details = replace(details, repo_id=details.repo_id or f"your-name/{Path(out).resolve().name}")
+    details = replace(details, repo_id=details.repo_id or stand_in(Path(out)))
     target = Path(out).resolve()
     refuse_to_lose(target)
     model = model_class_for(source, **hub_kwargs).from_pretrained(source, dtype="auto", **hub_kwargs).eval()
@@ -103,21 +104,27 @@ def stage(
         move_into_place(folder, target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    gaps = [name for name in ("license", "language", "intended_use", "limits") if not getattr(details, name)]
+    stated = ("license", *(() if is_vision(facts) else ("language",)), "intended_use", "limits")
+    gaps = [name for name in stated if not getattr(details, name)]
     return StageReport(Path(out), {name: entry["size"] for name, entry in files.items()}, proven, gaps)
+
+
+def stand_in(out: Path) -> str:
+    """A name for a repository of which nobody said where it will be, after the folder's."""
+    name = f"your-name/{re.sub(r'[^A-Za-z0-9_.-]+', '-', out.resolve().name)}"
+    return name if is_repo_id(name) else "your-name/your-model"
 
 
 def copy_results(source: Path, folder: Path) -> None:
     """Bring the proof, the results and the pictures along, without where they lay on this machine."""
-    for name in (*PICTURES, "all_results.json"):
+    # Read here, so that an error names the file that is at fault and not its copy.
+    equivalence, results = read_equivalence(source), read_json(source / "all_results.json")
+    if equivalence is not None:
+        (folder / "equivalence.json").write_text(equivalence.to_json() + "\n", encoding="utf-8")
+    brought = {name for name in PICTURES if equivalence is not None or name != "equivalence.png"}
+    for name in brought | ({"all_results.json"} if results is not None else set()):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-    equivalence = read_json(source / "equivalence.json")
-    if equivalence is not None:
-        if not is_hub_id(equivalence.get("source")):
-            equivalence["source"] = Path(str(equivalence.get("source"))).name
-        text = json.dumps(equivalence, indent=2, ensure_ascii=False)
-        (folder / "equivalence.json").write_text(text + "\n", encoding="utf-8")
 
 
 def prove(folder: Path, model: FFNPreTrainedModel, facts: Facts, details: CardDetails) -> list[str]:
@@ -127,7 +134,9 @@ def prove(folder: Path, model: FFNPreTrainedModel, facts: Facts, details: CardDe
         StageError: what did not.
     """
     repo_id = str(details.repo_id)
-    complaints = inspect_folder(folder, public_names={repo_id.split("/")[0]})
+    named = (repo_id, details.base_model, facts.base_model, facts.converted_from, facts.dataset)
+    public_names = {name.split("/")[0] for name in (*named, *(details.datasets or [])) if name}
+    complaints = inspect_folder(folder, public_names)
     if complaints:
         raise StageError("not fit to be published: " + "; ".join(complaints))
     card = (folder / "README.md").read_text(encoding="utf-8")
@@ -139,7 +148,7 @@ def prove(folder: Path, model: FFNPreTrainedModel, facts: Facts, details: CardDe
             if f"```python\n{program}\n```" not in card:
                 raise StageError("the card's example is not the one that was to be tried")
             path = Path(scratch) / "example.py"
-            path.write_text(program.replace(json.dumps(repo_id), json.dumps(str(folder))), encoding="utf-8")
+            path.write_text(program.replace(json.dumps(repo_id), repr(str(folder))), encoding="utf-8")
             if with_hf_ffn:
                 isolated(Path(scratch), "with-hf-ffn", path)
             else:
@@ -171,18 +180,25 @@ def isolated(scratch: Path, how: str, *command: Any) -> None:
     """
     environment = {**os.environ, "HF_MODULES_CACHE": str(scratch / "modules"), "HF_HUB_OFFLINE": "1"}
     # Where it finds hf_ffn, whether that is installed or not.
-    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    result = subprocess.run(
-        [sys.executable, "-P", str(ISOLATED), how, *(str(part) for part in command)],
-        env=environment,
-        cwd=scratch,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-    )
+    places = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]
+    environment["PYTHONPATH"] = os.pathsep.join(place for place in places if place)
+    # As many as here: matrix products are summed up in the order that the threads give.
+    environment |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(torch.get_num_threads()))
+    where = f"in a fresh process {how.replace('-', ' ', 1)}"
+    try:
+        result = subprocess.run(
+            [sys.executable, "-P", str(ISOLATED), how, *(str(part) for part in command)],
+            env=environment,
+            cwd=scratch,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StageError(f"the staged folder was not ready after {TIMEOUT} s {where}") from error
     if result.returncode:
         last = "; ".join(result.stderr.strip().splitlines()[-2:])
         raise StageError(
-            f"the staged folder does not do what its card says in a fresh process {how.replace('-', ' ', 1)}: "
-            f"{last or f'exit status {result.returncode}'}"
+            f"the staged folder does not do what its card says {where}: {last or f'exit status {result.returncode}'}"
         )
