@@ -131,6 +131,7 @@ def test_faults_that_pass_are_outlasted(hub: Hub, source: Path, tmp_path: Path) 
         Fault("truncate", where="GET.*model.safetensors", times=2),
         Fault("status", status=500, where="HEAD.*config"),
         Fault("lost", where="GET.*pictures"),
+        Fault("page", status=200, where="GET.*other.safetensors"),
     ]
     pull("me/x", tmp_path / "out")
     assert content(tmp_path / "out") == content(source)
