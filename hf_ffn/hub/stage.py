@@ -111,7 +111,7 @@ def stage(
 
 def stand_in(out: Path) -> str:
     """A name for a repository of which nobody said where it will be, after the folder's."""
-    name = f"your-name/{re.sub(r'[^A-Za-z0-9_.-]+', '-', out.resolve().name)}"
+    name = "your-name/" + re.sub(r"[^A-Za-z0-9_.-]+", "-", out.resolve().name).strip("-.")
     return name if is_repo_id(name) else "your-name/your-model"
 
 
