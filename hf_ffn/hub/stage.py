@@ -165,7 +165,6 @@ def prove(folder: Path, model: FFNPreTrainedModel, facts: Facts, details: CardDe
 def case_of(model: FFNPreTrainedModel) -> dict[str, torch.Tensor]:
     """Inputs, and what the model here makes of them."""
     inputs = example_inputs(model, seed=0)
-    inputs = {name: t.to(model.dtype) if t.is_floating_point() else t for name, t in inputs.items()}
     outputs = model(**inputs)
     tensors = {f"input.{name}": tensor for name, tensor in inputs.items()}
     tensors |= {f"output.{name}": tensor for name, tensor in outputs.items() if isinstance(tensor, torch.Tensor)}
