@@ -122,7 +122,7 @@ def test_the_repositorys_owner_is_public(folder: Path) -> None:
     assert len(complaints(folder, "somebody")) == 1
 
 
-@pytest.mark.parametrize("name", [*COMMON_USERS, "Root", "me", "will", "max", "model"])
+@pytest.mark.parametrize("name", [*sorted(COMMON_USERS), "Root", "me", "will", "max", "model"])
 def test_a_name_that_many_have_or_that_is_a_word_tells_nothing(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
