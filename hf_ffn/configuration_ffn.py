@@ -285,6 +285,11 @@ class FFNTextConfig(FFNConfig):
                 f"use None where there is no padding token"
             )
 
+    @property
+    def longest_sequence(self) -> int | None:
+        """Longest sequence in tokens that there are learnt positions for; None for rotary ones."""
+        return self.max_position_embeddings
+
 
 @strict
 class FFNVisionConfig(FFNConfig):

@@ -28,6 +28,7 @@ from .checkpoint_ffn import (
     weight_files,
 )
 from .configuration_ffn import FOREIGN_FAMILIES, FFNConfig, ForeignFamily
+from .resizing_ffn import hold_sizes_back, resize_positions, take_extension
 
 logger = logging.get_logger(__name__)
 
@@ -42,7 +43,7 @@ class LoadingReport:
         new: modules of the model that the checkpoint lacks, newly made.
         left_out: modules that the model could have had, left out as the checkpoint lacks them.
         unused: tensors of the checkpoint that the model has no place for, by their names here, with the reason.
-        notes: what was done about labels.
+        notes: what was done about labels and sizes.
     """
 
     source: str
@@ -82,6 +83,8 @@ def load_model(
     raw_config = read_raw_config(source, kwargs)
     family = FOREIGN_FAMILIES.get(raw_config.get("model_type", ""))
     config, kwargs = resolve_config(model_class, source, kwargs)
+    extend_positions = take_extension(kwargs, config)
+    wanted_sizes = hold_sizes_back(config, raw_config, source)
     if family is not None:
         # transformers looks the weight mapping up by the configuration's model_type, which only this instance bears.
         config.model_type = register_mapping(family)
@@ -105,6 +108,7 @@ def load_model(
     new_rows = judge(model, info, report, family, raw_config, tolerate_mismatch)
     if hasattr(model, "classifier"):
         align_labels(model, labels_of(raw_config), report, new_rows, tolerate_mismatch)
+    report.notes += resize_positions(model, wanted_sizes, extend_positions)
     model.loading_report = report
     if str(report):
         logger.warning(f"{model_class.__name__} from '{source}':\n{report}")

@@ -335,9 +335,14 @@ class FFNPreTrainedModel(PreTrainedModel):
         Labels go by name: `id2label` with the checkpoint's names in another order moves the head's rows; with other
         names or another number the head is newly made.
 
+        Sizes may be others than the checkpoint's, as a start for fine-tuning; the report says what was done.
+        `max_position_embeddings`: fewer positions are the first ones; more are made as `extend_positions` says:
+        `"tile"` (the default) keeps the learnt ones, so that short texts give the same outputs, and repeats them;
+        `"interpolate"` stretches them. `image_size`: positions are interpolated bicubically.
+
         Raises:
-            ValueError: an unknown family, or a part of the encoder that is missing, left over or of another shape or
-                type, so that nothing random or forgotten goes unnoticed.
+            ValueError: an unknown family, another patch size, or a part of the encoder that is missing, left over or
+                of another shape or type, so that nothing random or forgotten goes unnoticed.
             OSError: no checkpoint at that place.
         """
         return load_model(cls, super().from_pretrained, pretrained_model_name_or_path, model_args, kwargs)
