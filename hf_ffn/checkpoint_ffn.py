@@ -29,6 +29,9 @@ from transformers.utils.hub import get_checkpoint_shard_files
 # Keywords that say where a checkpoint lies, for reading its config.json and single files.
 HUB_KEYWORDS = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
 
+# How files of weights end, where one is given and not a folder.
+WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth")
+
 # The auto classes that a saved folder serves, so that every task's loads from it and not only the saved one.
 AUTO_MAPS = {
     "hf_ffn_text": {
@@ -124,7 +127,9 @@ def open_tensors(path: str) -> Iterator[tuple[list[str], Callable[[str], torch.T
         state_dict = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except (*UNREADABLE, RuntimeError) as error:
         raise unreadable(path, error) from error
-    yield list(state_dict), state_dict.__getitem__
+    if not isinstance(state_dict, dict):
+        raise ValueError(f"'{path}' holds a {type(state_dict).__name__}, where a dictionary of tensors is expected")
+    yield [name for name in state_dict if isinstance(name, str)], state_dict.__getitem__
 
 
 def open_safetensors(path: str) -> Any:

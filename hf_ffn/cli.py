@@ -119,7 +119,7 @@ def export(
 @app.command()
 def families() -> None:
     """List the families of checkpoints that convert, and which heads come along."""
-    from .families import FAMILIES
+    from .families import FAMILIES, FEED_FORWARD_ONLY
 
     for family in FAMILIES.values():
         typer.echo(f"{family.name} (model_type {family.model_type} -> {family.native_type})")
@@ -127,6 +127,9 @@ def families() -> None:
             typer.echo(f"  {theirs:<32} <-> {ours}")
         for theirs, ours in family.also_reads.items():
             typer.echo(f"  {theirs:<32}  -> {ours}")
+    for row in FEED_FORWARD_ONLY:
+        part = f", part='{row.part}'" if row.part else ""
+        typer.echo(f"{row.model_type}: FeedForward.from_pretrained(source, layer=k{part}) alone")
 
 
 def at(revision: str | None) -> dict[str, Any]:

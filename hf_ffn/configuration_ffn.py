@@ -39,6 +39,18 @@ class ForeignFamily(Protocol):
 # it stays empty where only a checkpoint's own code files are present, and native checkpoints need nothing from it.
 FOREIGN_FAMILIES: dict[str, ForeignFamily] = {}
 
+
+class BlockFamily(Protocol):
+    """What reading a feed-forward block needs to know about a family of checkpoints."""
+
+    def translate_config(self, config_dict: dict[str, Any]) -> dict[str, Any]: ...
+
+    def weight_mapping(self) -> list[WeightTransform]: ...
+
+
+# Families of which feed-forward blocks alone can be read, by `model_type` and part (None where there is only one).
+FEED_FORWARD_FAMILIES: dict[tuple[str, str | None], BlockFamily] = {}
+
 # At this similarity a keyword is taken for a misspelt field ("intermediate_sise", "hidden_dropout"), while words
 # that other libraries store beside ours ("sep_token_id", "position_embedding_type") stay below it.
 _NEAR_MISS = 0.846
@@ -215,17 +227,24 @@ class FFNConfig(PreTrainedConfig):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read a config.json, and translate one of another family (BERT's, ViT's…) into fields of ours.
 
+        `FFNConfig` itself also reads those of families of which only feed-forward blocks can be read, and takes
+        `part` where there are several encoders in a checkpoint (see `FeedForward.from_pretrained`).
+
         Raises:
             ValueError: the file names no family that is known here, or one of the other modality.
         """
+        part = kwargs.pop("part", None) if cls.model_type == FFNConfig.model_type else None
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
-        return cls._as_native(config_dict, str(pretrained_model_name_or_path)), kwargs
+        return cls._as_native(config_dict, str(pretrained_model_name_or_path), part), kwargs
 
     @classmethod
-    def _as_native(cls, config_dict: dict[str, Any], source: str) -> dict[str, Any]:
+    def _as_native(cls, config_dict: dict[str, Any], source: str, part: str | None = None) -> dict[str, Any]:
         model_type = config_dict.get("model_type")
-        if model_type in FOREIGN_FAMILIES:
-            config_dict = FOREIGN_FAMILIES[model_type].translate_config(config_dict)
+        family: BlockFamily | None = FOREIGN_FAMILIES.get(model_type or "")
+        if cls.model_type == FFNConfig.model_type:
+            family = block_family(source, model_type, part)
+        if family is not None:
+            config_dict = family.translate_config(config_dict)
         elif model_type not in NATIVE_MODEL_TYPES:
             raise unknown_family(source, model_type)
         if cls.model_type == FFNConfig.model_type:
@@ -341,12 +360,37 @@ class FFNVisionConfig(FFNConfig):
         return height // patch_height, width // patch_width
 
 
+def block_family(source: str, model_type: str | None, part: str | None) -> BlockFamily | None:
+    """The family that a checkpoint's feed-forward blocks are read by; None for one of ours or an unknown one.
+
+    Raises:
+        ValueError: the checkpoint holds several encoders and `part` names none of them, or it holds one.
+    """
+    families = {name: family for (other, name), family in FEED_FORWARD_FAMILIES.items() if other == model_type}
+    if part in families:
+        return families[part]
+    if not families and part is None:
+        return FOREIGN_FAMILIES.get(model_type or "")
+    parts = " or ".join(repr(name) for name in families if name is not None)
+    if not parts:
+        raise ValueError(f"part={part!r}: '{source}' holds one encoder; leave part out")
+    raise ValueError(f"part={part!r}: '{source}' holds several encoders; pass part={parts}")
+
+
 def unknown_family(source: str, model_type: str | None) -> ValueError:
     """The error for a checkpoint that is neither ours nor of a family that converts."""
     known = ", ".join(sorted(FOREIGN_FAMILIES)) or "none, as hf_ffn is not imported here"
+    block_types = sorted({name for name, _ in FEED_FORWARD_FAMILIES})
+    if model_type in block_types:
+        return ValueError(
+            f"'{source}' has model_type={model_type!r} in its config.json: its attention is of another kind, so that "
+            f"its feed-forward blocks alone can be read, with FeedForward.from_pretrained('{source}', layer=0). "
+            f"Families that hf_ffn converts whole: {known}."
+        )
     return ValueError(
         f"'{source}' has model_type={model_type!r} in its config.json, which hf_ffn does not convert. "
-        f"Families that it converts: {known}."
+        f"Families that it converts: {known}. Families of which FeedForward.from_pretrained reads the feed-forward "
+        f"blocks alone: {', '.join(block_types) or known}."
     )
 
 

@@ -8,7 +8,7 @@ import copy
 import logging as python_logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from .checkpoint_ffn import (
     unreadable,
     weight_files,
 )
-from .configuration_ffn import FOREIGN_FAMILIES, FFNConfig, ForeignFamily
+from .configuration_ffn import FOREIGN_FAMILIES, FFNConfig, ForeignFamily, block_family
 from .resizing_ffn import hold_sizes_back, resize_positions, take_extension
 
 logger = logging.get_logger(__name__)
@@ -281,14 +281,19 @@ def unnamed(labels: dict[int, str]) -> bool:
 
 
 def read_feed_forward(
-    block_class: type, source: str | os.PathLike, layer: int, dtype: str | torch.dtype | None, kwargs: dict[str, Any]
+    block_class: type,
+    source: str | os.PathLike,
+    layer: int,
+    part: str | None,
+    dtype: str | torch.dtype | None,
+    kwargs: dict[str, Any],
 ) -> Any:
     """Read one layer's feed-forward block (see `FeedForward.from_pretrained`)."""
     raw_config = read_raw_config(source, kwargs)
-    config = FFNConfig.from_pretrained(source, **hub_keywords(kwargs))
+    config = FFNConfig.from_pretrained(source, part=part, **hub_keywords(kwargs))
     if not 0 <= layer < config.num_hidden_layers:
         raise ValueError(f"layer={layer}: '{source}' has the layers 0…{config.num_hidden_layers - 1}")
-    family = FOREIGN_FAMILIES.get(raw_config["model_type"])
+    family = block_family(str(source), raw_config["model_type"], part)
     renamings = family.weight_mapping() if family else []
     wanted = re.compile(rf"^(?:model\.)?encoder\.layers\.{layer}\.ffn\.(.+)$")
 
@@ -302,14 +307,82 @@ def read_feed_forward(
     if "linear_1.weight" not in tensors:
         raise ValueError(f"'{source}' holds no feed-forward block for layer {layer}, though its config.json says so")
 
+    return block_of(block_class, config, tensors, f"'{source}', layer {layer}", dtype)
+
+
+def read_state_dict(
+    block_class: type,
+    source: str | os.PathLike | Mapping[str, torch.Tensor],
+    layer: int | None,
+    dtype: str | torch.dtype | None,
+) -> Any:
+    """Read a block from tensors that are called as its own are (see `FeedForward.from_pretrained`).
+
+    Args:
+        block_class: `FeedForward`, or a subclass.
+        source: a file of weights, or a state dict, which is copied.
+        layer: index of the block among an encoder's `layers`; None where there is one block.
+        dtype: of the weights; None for their own.
+    """
+    opened: contextlib.AbstractContextManager[tuple[list[str], Callable[[str], torch.Tensor]]]
+    where = "the state dict" if isinstance(source, Mapping) else f"'{source}'"
+    if isinstance(source, Mapping):
+        opened = contextlib.nullcontext((list(source), source.__getitem__))
+    elif os.path.isfile(source):
+        opened = open_tensors(str(source))
+    else:
+        raise FileNotFoundError(f"there is no file {where}")
+    last = "linear_1.weight"
+    with opened as (names, read):
+        prefixes = [name.removesuffix(last) for name in names if name == last or name.endswith(f".{last}")]
+        if layer is not None:
+            prefixes = [prefix for prefix in prefixes if re.search(rf"(?:^|\.)layers\.{layer}\.", prefix)]
+        if len(prefixes) != 1:
+            which = "" if layer is None else f" for layer {layer}"
+            raise ValueError(
+                f"{where} holds {len(prefixes) or 'no'} feed-forward blocks{which} (tensors called '…{last}'). "
+                f"Pass layer= where there are several; a checkpoint with a config.json is read from its folder"
+            )
+        found = [name for name in names if name.startswith(f"{prefixes[0]}linear_")]
+        tensors = {name.removeprefix(prefixes[0]): read(name).clone() for name in found}
+    return block_of(block_class, None, tensors, where, dtype)
+
+
+def block_of(
+    block_class: type,
+    config: FFNConfig | None,
+    tensors: dict[str, torch.Tensor],
+    where: str,
+    dtype: str | torch.dtype | None,
+) -> Any:
+    """A feed-forward block that consists of these tensors, and is as wide as they are.
+
+    Args:
+        block_class: `FeedForward`, or a subclass.
+        config: of the checkpoint; None for the defaults, and a size that follows from the tensors.
+        tensors: by the block's own names.
+        where: they were found, for messages.
+        dtype: of the weights; None for their own.
+
+    Raises:
+        ValueError: a tensor is missing, left over, of another shape, or no floating-point numbers.
+    """
+    weight = tensors["linear_1.weight"]
+    if weight.dim() != 2:
+        raise ValueError(f"{where}: linear_1.weight is no matrix, but of shape {tuple(weight.shape)}")
+    if config is None:
+        config = FFNConfig(hidden_size=weight.shape[1], num_attention_heads=1)
     # Layers that were pruned are narrower than the configuration's common width.
-    config.intermediate_size = tensors["linear_1.weight"].shape[0]
+    config.intermediate_size = weight.shape[0]
     with torch.device("meta"):
         block = block_class(config)
     expected = {name: tuple(tensor.shape) for name, tensor in block.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if expected != found:
-        raise ValueError(f"'{source}', layer {layer}: expected the tensors {expected} but found {found}")
+        raise ValueError(f"{where}: expected the tensors {expected} but found {found}")
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise ValueError(f"{where}: {name} is of type {tensor.dtype}, where weights are floating-point numbers")
     block.load_state_dict(tensors, assign=True)
     if dtype is not None:
         block.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)

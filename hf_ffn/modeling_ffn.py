@@ -4,7 +4,7 @@ This file travels with every saved checkpoint, so it imports only torch, transfo
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
@@ -17,9 +17,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from .checkpoint_ffn import save_model
+from .checkpoint_ffn import WEIGHT_FILES, save_model
 from .configuration_ffn import FFNConfig
-from .loading_ffn import load_model, read_feed_forward
+from .loading_ffn import load_model, read_feed_forward, read_state_dict
 
 
 class FeedForward(nn.Module):
@@ -58,13 +58,24 @@ class FeedForward(nn.Module):
 
     @classmethod
     def from_pretrained(
-        cls, source: str | os.PathLike, layer: int, *, dtype: str | torch.dtype | None = None, **hub_kwargs: Any
+        cls,
+        source: str | os.PathLike | Mapping[str, torch.Tensor],
+        layer: int | None = None,
+        *,
+        part: str | None = None,
+        dtype: str | torch.dtype | None = None,
+        **hub_kwargs: Any,
     ) -> Self:
         """Read one layer's feed-forward block from a checkpoint, and nothing else of it.
 
         Args:
-            source: a folder or a Hub id; a checkpoint of ours or of any family that converts.
-            layer: index of the block, from 0.
+            source: a folder or a Hub id; a checkpoint of ours, of any family that converts, or of one that has
+                another kind of attention (`hf-ffn families` lists them). Or the state dict of a block with the names
+                of this class, which are the lecture's, or of an encoder of such blocks (`layers.N.….linear_1.weight`):
+                a dictionary, or a `.safetensors`, `.bin`, `.pt` or `.pth` file. It holds no configuration, so sizes
+                come from the tensors, and the activation is the lecture's exact GELU.
+            layer: index of the block, from 0; needed unless a state dict holds a single block.
+            part: `"text"` or `"vision"`, where a checkpoint holds both encoders (CLIP, SigLIP).
             dtype: of the weights; None for the checkpoint's own.
             hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`… as in transformers' `from_pretrained`.
 
@@ -72,7 +83,14 @@ class FeedForward(nn.Module):
             ValueError: an unknown family, a layer that is not there, or a tensor that is missing or of another shape.
             OSError: no checkpoint at `source`.
         """
-        return read_feed_forward(cls, source, layer, dtype, hub_kwargs)
+        if isinstance(source, Mapping) or str(source).endswith(WEIGHT_FILES):
+            others = hub_kwargs if part is None else {"part": part, **hub_kwargs}
+            if others:
+                raise ValueError(f"{', '.join(others)}: for checkpoints with a config.json, and not for a state dict")
+            return read_state_dict(cls, source, layer, dtype)
+        if layer is None:
+            raise ValueError(f"layer=None: say which layer of '{source}' to read, from 0")
+        return read_feed_forward(cls, source, layer, part, dtype, hub_kwargs)
 
 
 def eager_attention_forward(

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from hf_ffn import FAMILIES, FFNTextModel
 from hf_ffn.cli import app
+from hf_ffn.families import FEED_FORWARD_ONLY
 
 Save = Callable[..., Path]
 
@@ -70,6 +71,9 @@ def test_families_are_listed_with_their_heads() -> None:
         assert family.model_type in output
         for ours, theirs in family.heads.items():
             assert any(ours in line and theirs in line for line in output.splitlines())
+    for row in FEED_FORWARD_ONLY:
+        part = f"part='{row.part}'" if row.part else ""
+        assert any(line.startswith(f"{row.model_type}: ") and part in line for line in output.splitlines())
 
 
 @pytest.mark.parametrize("command", ["convert", "verify", "export", "families"])
