@@ -295,6 +295,11 @@ class FFNTextConfig(FFNConfig):
     )
     _probabilities: ClassVar[tuple[str, ...]] = (*FFNConfig._probabilities, "classifier_dropout")
 
+    @property
+    def longest_sequence(self) -> int | None:
+        """Longest sequence in tokens that there are learnt positions for; None for rotary ones."""
+        return self.max_position_embeddings
+
     def validate_architecture(self) -> None:
         """Refuse values that no text encoder can be built from (see `FFNConfig.validate_architecture`)."""
         super().validate_architecture()
@@ -303,11 +308,6 @@ class FFNTextConfig(FFNConfig):
                 f"pad_token_id={self.pad_token_id} lies outside the vocabulary of vocab_size={self.vocab_size}; "
                 f"use None where there is no padding token"
             )
-
-    @property
-    def longest_sequence(self) -> int | None:
-        """Longest sequence in tokens that there are learnt positions for; None for rotary ones."""
-        return self.max_position_embeddings
 
 
 @strict

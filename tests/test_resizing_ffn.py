@@ -122,7 +122,7 @@ def test_a_shorter_model_keeps_the_first_positions(save_source: Save, theirs: st
     assert torch.equal(positions(short), positions(whole)[:12])
     assert torch.equal(outputs(short, text_inputs(short.config)), outputs(whole, text_inputs(short.config)))
     assert "positions 12…39 were cut off" in str(short.loading_report)
-    with pytest.raises(ValueError, match="longer than max_position_embeddings=12"):
+    with pytest.raises(ValueError, match=r"longer than .*max_position_embeddings=12"):
         short(**text_inputs(short.config, length=13))
 
 
