@@ -267,7 +267,7 @@ class FFNConfig(PreTrainedConfig):
             return [f"layers.{layer}" for layer in range(self.num_hidden_layers)]
         layers_per_group = self.num_hidden_layers / self.num_hidden_groups
         groups = [int(layer / layers_per_group) for layer in range(self.num_hidden_layers)]
-        return [f"layers.{group}.layers.{inner}" for group in groups for inner in range(self.inner_group_num)]
+        return [f"layers.{group}.blocks.{inner}" for group in groups for inner in range(self.inner_group_num)]
 
     def _require_activation(self, field: str) -> None:
         name = getattr(self, field)
