@@ -4,7 +4,9 @@ from ..configuration_ffn import FOREIGN_FAMILIES
 from .bert import BERT, ERNIE
 from .family import Family
 from .roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, ROBERTA_PRELAYERNORM, XLM_ROBERTA
-from .vit import VIT
+from .deit import DEIT
+from .vit import IJEPA, VIT, VIT_MSN
+from .vit_mae import VIT_MAE
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -17,9 +19,16 @@ FAMILIES: dict[str, Family] = {
         DATA2VEC_TEXT,
         ROBERTA_PRELAYERNORM,
         VIT,
+        DEIT,
+        VIT_MAE,
+        VIT_MSN,
+        IJEPA,
     )
 }
 
-FOREIGN_FAMILIES.update({family.model_type: family for family in FAMILIES.values()})
+for _family in FAMILIES.values():
+    FOREIGN_FAMILIES[_family.model_type] = _family
+    if _family.nested is not None:
+        FOREIGN_FAMILIES[_family.nested[0]] = _family
 
 __all__ = ["FAMILIES", "Family"]

@@ -24,6 +24,7 @@ class Row:
         inputs: makes inputs for a configuration, with padding or without.
         variant: what this form is; empty where there is but one.
         pads: whether there is padding.
+        ours_lacks: outputs of the original that say how it masked, or which ours has no need of.
         classes: which of the family's classes; None for all that it has a counterpart for.
     """
 
@@ -33,6 +34,7 @@ class Row:
     variant: str = ""
     pads: bool = True
     classes: tuple[str, ...] | None = None
+    ours_lacks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}-{self.variant}" if self.variant else self.name
@@ -46,6 +48,10 @@ class Row:
     def pairs(self) -> list[tuple[str, str]]:
         """Ours and theirs: the classes to convert."""
         return [pair for pair in self.family.heads.items() if self.classes is None or pair[1] in self.classes]
+
+    def prepared(self, original: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Inputs for the original that ask it for what ours computes."""
+        return inputs if self.family.prepare is None else self.family.prepare(original, inputs)
 
     def source_config(self) -> PreTrainedConfig:
         """A new configuration of the family's own class."""

@@ -16,6 +16,13 @@ VIT_SIZES = {
     "patch_size": 8,
 }
 
+MAE_DECODER = {
+    "decoder_hidden_size": 16,
+    "decoder_num_hidden_layers": 1,
+    "decoder_num_attention_heads": 2,
+    "decoder_intermediate_size": 32,
+}
+
 
 def pixels(config: Any, padded: bool) -> dict[str, torch.Tensor]:
     """Two images."""
@@ -25,4 +32,8 @@ def pixels(config: Any, padded: bool) -> dict[str, torch.Tensor]:
 VISION_ROWS = [
     Row("vit", VIT_SIZES, pixels, pads=False),
     Row("vit", {**VIT_SIZES, "qkv_bias": False}, pixels, "without-qkv-bias", pads=False),
+    Row("deit", {**VIT_SIZES, "encoder_stride": 8}, pixels, pads=False),
+    Row("vit-mae", {**VIT_SIZES, **MAE_DECODER}, pixels, pads=False, ours_lacks=("mask", "ids_restore")),
+    Row("vit-msn", VIT_SIZES, pixels, pads=False),
+    Row("ijepa", VIT_SIZES, pixels, pads=False),
 ]
