@@ -164,7 +164,7 @@ def source_state_dict(model: PreTrainedModel, family: Family) -> dict[str, torch
     """The weights of a model of ours under the family's names."""
     own = getattr(model, "_weight_conversions", None)
     # transformers reverts what it finds here, and would look for a mapping of its own where this is None.
-    model._weight_conversions = family.source_mapping(type(model).__name__)
+    model._weight_conversions = family.of(model.config).source_mapping(type(model).__name__)
     try:
         return revert_weight_conversion(model, model.state_dict())
     finally:

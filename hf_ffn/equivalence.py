@@ -222,7 +222,7 @@ def verify(
                 # Older classes of transformers have but the one back end.
                 same = getattr(theirs, f"_supports_{attention}", True)
                 theirs.set_attn_implementation(attention if same else "eager")
-                bitwise = same and dtype == "float32" and not family.rounding
+                bitwise = same and dtype == "float32" and not family.of(model.config).rounding
                 report.checks += compare_outputs(theirs, ours, family, f"{dtype} {attention}", seed, bitwise)
     finally:
         model.set_attn_implementation(own_attention)
@@ -249,7 +249,7 @@ def compare_tensors(original: PreTrainedModel, model: PreTrainedModel, family: F
     # A base model's names have no prefix, and some renamings only give the one with it or the one without.
     ours = model.state_dict()
     theirs = {}
-    mapping = family.weight_mapping(type(model).__name__)
+    mapping = family.of(model.config).weight_mapping(type(model).__name__)
     for name, tensor in converted(original.state_dict(), mapping).items():
         name = next((n for n in (name, f"model.{name}", name.removeprefix("model.")) if n in ours), name)
         theirs[name] = tensor

@@ -84,7 +84,7 @@ def load_model(
     config, kwargs = resolve_config(model_class, source, kwargs)
     if family is not None:
         # transformers looks the weight mapping up by the configuration's model_type, which only this instance bears.
-        config.model_type = register_mapping(family, model_class)
+        config.model_type = register_mapping(family.of(config), model_class)
     if source is not None and kwargs.get("use_safetensors") is not False and kwargs.get("variant") is None:
         refuse_unreadable_or_integer_weights(weight_files(source, kwargs))
 
@@ -317,7 +317,7 @@ def read_feed_forward(
     if not 0 <= layer < len(paths):
         raise ValueError(f"layer={layer}: '{source}' has the layers 0…{len(paths) - 1}")
     family = FOREIGN_FAMILIES.get(raw_config["model_type"])
-    mapping = family.weight_mapping() if family else []
+    mapping = family.of(config).weight_mapping() if family else []
     wanted = re.compile(rf"^(?:model\.)?encoder\.{re.escape(paths[layer])}\.ffn\.(.+)$")
 
     found_in_files: dict[str, torch.Tensor] = {}

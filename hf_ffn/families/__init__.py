@@ -5,6 +5,7 @@ from .bert import BERT, ERNIE
 from .family import Family
 from .roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, ROBERTA_PRELAYERNORM, XLM_ROBERTA
 from .deit import DEIT
+from .dinov2 import DINOV2, DINOV2_WITH_REGISTERS
 from .vit import IJEPA, VIT, VIT_MSN
 from .vit_mae import VIT_MAE
 
@@ -23,6 +24,8 @@ FAMILIES: dict[str, Family] = {
         VIT_MAE,
         VIT_MSN,
         IJEPA,
+        DINOV2,
+        DINOV2_WITH_REGISTERS,
     )
 }
 

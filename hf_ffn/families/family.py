@@ -1,7 +1,7 @@
 """What a family of checkpoints is: how it names what we have, both ways."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -51,6 +51,7 @@ class Family:
             may be one of theirs.
         fixed: our fields that the family does not store, with the one value that its models have. What is in neither
             has our default, which is that the feature is off.
+        when_gated: attributes of this family that are others where the blocks are gated.
         computed: fields that are in neither, for they mean the same only after some arithmetic.
         refused: their fields that have no counterpart here, with the one value that converts.
         weights: pairs of their name and ours, regular expressions applied in order to every tensor's name.
@@ -78,6 +79,7 @@ class Family:
     layers: str
     head_weights: dict[str, Renamings] = field(default_factory=dict)
     fused: tuple[tuple[str, list[str], Any], ...] = ()
+    when_gated: dict[str, Any] = field(default_factory=dict)
     computed: Computed | None = None
     nested: tuple[str, str] | None = None
     prepare: Callable[[PreTrainedModel, dict[str, torch.Tensor]], dict[str, torch.Tensor]] | None = None
@@ -85,6 +87,10 @@ class Family:
     also_reads: dict[str, str] = field(default_factory=dict)
     unused: dict[str, str] = field(default_factory=dict)
     rounding: str = ""
+
+    def of(self, config: PreTrainedConfig) -> "Family":
+        """The family in the form that a configuration of ours has."""
+        return replace(self, **self.when_gated) if config.gated else self
 
     def weight_mapping(self, head: str | None = None) -> list[WeightTransform]:
         """How the family's weights become ours, for transformers' loader.

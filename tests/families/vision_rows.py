@@ -23,6 +23,8 @@ MAE_DECODER = {
     "decoder_intermediate_size": 32,
 }
 
+DINO_SIZES = {name: size for name, size in VIT_SIZES.items() if name != "intermediate_size"} | {"mlp_ratio": 2}
+
 
 def pixels(config: Any, padded: bool) -> dict[str, torch.Tensor]:
     """Two images."""
@@ -36,4 +38,9 @@ VISION_ROWS = [
     Row("vit-mae", {**VIT_SIZES, **MAE_DECODER}, pixels, pads=False, ours_lacks=("mask", "ids_restore")),
     Row("vit-msn", VIT_SIZES, pixels, pads=False),
     Row("ijepa", VIT_SIZES, pixels, pads=False),
+    Row("dinov2", {**DINO_SIZES, "layerscale_value": 0.7}, pixels, pads=False),
+    Row("dinov2", {**DINO_SIZES, "use_swiglu_ffn": True}, pixels, "swiglu", pads=False),
+    Row("dinov2", {**DINO_SIZES, "use_mask_token": False}, pixels, "without-mask", pads=False),
+    Row("dinov2-with-registers", {**DINO_SIZES, "num_register_tokens": 3}, pixels, pads=False),
+    Row("dinov2-with-registers", {**DINO_SIZES, "use_swiglu_ffn": True}, pixels, "swiglu", pads=False),
 ]
