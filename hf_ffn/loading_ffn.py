@@ -87,7 +87,7 @@ def load_model(
     wanted_sizes = hold_sizes_back(config, raw_config, source)
     if family is not None:
         # transformers looks the weight mapping up by the configuration's model_type, which only this instance bears.
-        config.model_type = register_mapping(family, model_class)
+        config.model_type = register_mapping(family.of(config), model_class)
     if source is not None and kwargs.get("use_safetensors") is not False and kwargs.get("variant") is None:
         refuse_unreadable_or_integer_weights(weight_files(source, kwargs))
 
@@ -106,9 +106,10 @@ def load_model(
 
     report = LoadingReport(source=str(source), family=family.name if family else None)
     new_rows = judge(model, info, report, family, raw_config, tolerate_mismatch)
-    if hasattr(model, "classifier"):
+    if any(hasattr(model, name) for name in model._label_modules):
         align_labels(model, labels_of(raw_config), report, new_rows, tolerate_mismatch)
     report.notes += resize_positions(model, wanted_sizes, extend_positions)
+    model.freeze_unused()
     model.loading_report = report
     if str(report):
         logger.warning(f"{model_class.__name__} from '{source}':\n{report}")
@@ -213,7 +214,7 @@ def judge(
     new_rows, faults = False, [f"missing: {name}" for name in sorted(missing)]
     for name, in_checkpoint, in_model in sorted(info["mismatched_keys"]):
         labels_differ = len(labels_of(raw_config)) == in_checkpoint[0] != in_model[0]
-        if name.startswith("classifier.") and labels_differ:
+        if name.rpartition(".")[0] in model._label_modules and labels_differ:
             new_rows = True
         elif tolerate_mismatch:
             report.new.append(f"{name} ({tuple(in_checkpoint)} in the checkpoint)")
@@ -269,18 +270,20 @@ def align_labels(
     Raises:
         ValueError: the checkpoint's classifier has unnamed labels (`LABEL_0`…), and names are asked for.
     """
+    classifiers = [getattr(model, name) for name in model._label_modules]
+    names = " and ".join(model._label_modules)
     new = {int(index): name for index, name in model.config.id2label.items()}
     model.config.id2label = new
     model.config.label2id = {name: index for index, name in new.items()}
     if new_rows:
-        report.new.append(f"classifier (for {len(new)} labels in place of {len(old)})")
-    elif "classifier" in report.new or old == new:
+        report.new.append(f"{names} (for {len(new)} labels in place of {len(old)})")
+    elif set(model._label_modules) <= set(report.new) or old == new:
         return
     elif sorted(old.values()) == sorted(new.values()):
         row_of = {name: index for index, name in old.items()}
         rows = torch.tensor([row_of[new[index]] for index in range(len(new))])
         with torch.no_grad():
-            for parameter in model.classifier.parameters():
+            for parameter in (each for classifier in classifiers for each in classifier.parameters()):
                 parameter.copy_(parameter[rows.to(parameter.device)])
         report.notes.append(f"labels in another order than the checkpoint's: rows moved, now {list(new.values())}")
     elif unnamed(new):
@@ -293,11 +296,12 @@ def align_labels(
             f"yourself where you know their order, or pass ignore_mismatched_sizes=True for a new classifier."
         )
     else:
-        for part in (model.classifier, *model.classifier.parameters()):
-            part._is_hf_initialized = False
-        with torch.no_grad():
-            model._init_weights(model.classifier)
-        report.new.append(f"classifier (for the labels {list(new.values())} in place of {list(old.values())})")
+        for classifier in classifiers:
+            for part in (classifier, *classifier.parameters()):
+                part._is_hf_initialized = False
+            with torch.no_grad():
+                model._init_weights(classifier)
+        report.new.append(f"{names} (for the labels {list(new.values())} in place of {list(old.values())})")
     if new_rows and unnamed(new):
         report.notes.append(f"the new labels are unnamed ({', '.join(new.values())}): pass id2label to name them")
 
@@ -322,7 +326,7 @@ def read_feed_forward(
     if not 0 <= layer < len(paths):
         raise ValueError(f"layer={layer}: '{source}' has the layers 0…{len(paths) - 1}")
     family = block_family(str(source), raw_config["model_type"], part)
-    mapping = family.weight_mapping() if family else []
+    mapping = family.of(config).weight_mapping() if family else []
     wanted = re.compile(rf"^(?:model\.)?encoder\.{re.escape(paths[layer])}\.ffn\.(.+)$")
 
     found_in_files: dict[str, torch.Tensor] = {}

@@ -13,6 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from .configuration_ffn import FOREIGN_FAMILIES, NATIVE_MODEL_TYPES, FFNConfig, height_and_width
+from .grids_ffn import WindowPositionBias
 
 # The fields that may differ from the checkpoint's, as the learnt positions can be made to fit.
 SIZES = ("max_position_embeddings", "image_size")
@@ -89,29 +90,27 @@ def resize_positions(model: PreTrainedModel, wanted: dict[str, Any], extend_posi
     Raises:
         ValueError: the positions are not in memory.
     """
-    embeddings = model.base_model.embeddings
-    if wanted and any(parameter.is_meta for parameter in embeddings.parameters()):
+    if wanted and any(parameter.is_meta for parameter in model.parameters()):
         raise ValueError(
-            f"{', '.join(wanted)} cannot change while the embeddings are offloaded: load the model without "
+            f"{', '.join(wanted)} cannot change while weights are offloaded: load the model without "
             f"offloading, save it, and load that"
         )
     notes = []
     for name, size in wanted.items():
         resize = resize_images if name == "image_size" else resize_texts
         setattr(model.config, name, size)
-        notes.append(resize(embeddings, model.config, extend_positions))
+        notes.append(resize(model, extend_positions))
     return notes
 
 
-def resize_texts(embeddings: Any, config: Any, extend_positions: str) -> str:
+def resize_texts(model: PreTrainedModel, extend_positions: str) -> str:
     """Bring a text model's positions to `config.max_position_embeddings`, and say how."""
-    table, size = embeddings.position_embeddings, config.max_position_embeddings
+    config, table = model.config, model.base_model.embeddings.position_embeddings
+    size = config.max_position_embeddings
     if config.longest_sequence is None:
         return f"max_position_embeddings={size}: there are no learnt positions; longer texts need fine-tuning"
     old_size, first = table.num_embeddings, size - config.longest_sequence
-    with torch.no_grad():
-        rows = resized_rows(table.weight, size, first, extend_positions)
-    table.weight = nn.Parameter(rows, requires_grad=table.weight.requires_grad)
+    replace_parameter(table, "weight", resized_rows(table.weight, size, first, extend_positions))
     table.num_embeddings = size
     if size < old_size:
         return f"max_position_embeddings={size}: the checkpoint's positions {size}…{old_size - 1} were cut off"
@@ -136,7 +135,7 @@ def resized_rows(rows: torch.Tensor, size: int, first: int, extend_positions: st
             them linearly over the new length.
     """
     if size <= len(rows):
-        return rows[:size].clone()
+        return rows[:size]
     kept, learnt = rows[:first], rows[first:]
     if extend_positions == "tile":
         made = learnt[torch.arange(size - first, device=rows.device) % len(learnt)]
@@ -148,18 +147,31 @@ def resized_rows(rows: torch.Tensor, size: int, first: int, extend_positions: st
     return torch.cat((kept, made))
 
 
-def resize_images(embeddings: Any, config: Any, extend_positions: str) -> str:
+def resize_images(model: PreTrainedModel, extend_positions: str) -> str:
     """Bring an image model's positions to `config.image_size`, and say how."""
-    old, new = embeddings.image_size, height_and_width(config.image_size)
-    same_grid = embeddings.grid_size == config.grid_size
-    with torch.no_grad():
-        positions = embeddings.positions_for(config.grid_size).clone()
-    trained = embeddings.position_embeddings.requires_grad
-    embeddings.position_embeddings = nn.Parameter(positions, requires_grad=trained)
-    embeddings.image_size, embeddings.grid_size = new, config.grid_size
+    embeddings, grid = model.base_model.embeddings, model.config.grid_size
+    old, new = embeddings.image_size, height_and_width(model.config.image_size)
+    same_grid = embeddings.grid_size == grid
+    embeddings.image_size = new
+    said = f"image_size={new[0]}x{new[1]}"
     if same_grid:
-        return f"image_size={new[0]}x{new[1]}: as many patches as for {old[0]}x{old[1]}, so the positions stay"
+        return f"{said}: as many patches as for {old[0]}x{old[1]}, so the positions stay"
+    if embeddings.any_size:
+        embeddings.grid_size = grid
+        return f"{said}: no position is learnt for each patch; such a model needs fine-tuning"
+    replace_parameter(embeddings, "position_embeddings", embeddings.positions_for(grid))
+    embeddings.grid_size = grid
+    for module in model.modules():
+        if isinstance(module, WindowPositionBias):
+            replace_parameter(module, "table", module.rows_for(grid))
+            module.grid_size = grid
     return (
-        f"image_size={new[0]}x{new[1]}: the checkpoint's positions, for {old[0]}x{old[1]}, were interpolated "
-        f"bicubically; such a model needs fine-tuning"
+        f"{said}: the checkpoint's positions, for {old[0]}x{old[1]}, were interpolated; such a model needs fine-tuning"
     )
+
+
+def replace_parameter(module: nn.Module, name: str, value: torch.Tensor | None) -> None:
+    """Put a tensor in a parameter's place, where the module has it."""
+    if value is not None:
+        trained = getattr(module, name).requires_grad
+        setattr(module, name, nn.Parameter(value.detach().clone(), requires_grad=trained))

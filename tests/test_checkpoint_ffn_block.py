@@ -11,9 +11,12 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import BertModel
 
+import hf_ffn
 from hf_ffn import FeedForward, FFNConfig, FFNTextModel
 
-from tiny import bert_config, drop, our_class, rewrite, to_bin
+from families import ROWS, Row
+from families.rows import source_class
+from tiny import bert_config, drop, our_class, rewrite, telling_model, to_bin
 
 Save = Callable[..., Path]
 
@@ -34,6 +37,16 @@ def test_one_blocks_feed_forward_is_read(save_source: Save, theirs: str, save_kw
     x = torch.randn(2, 5, 32)
     assert torch.equal(ffn(x), whole(x))
     assert ffn.state_dict().keys() == whole.state_dict().keys()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_every_block_of_every_family_is_read(row: Row, tmp_path: Path) -> None:
+    ours, theirs = row.pairs[0]
+    telling_model(source_class(theirs), row.source_config()).save_pretrained(tmp_path)
+    model = getattr(hf_ffn, ours).from_pretrained(tmp_path)
+    x = torch.randn(5, model.config.hidden_size)
+    for layer, block in enumerate(model.base_model.encoder.blocks()):
+        assert torch.equal(FeedForward.from_pretrained(tmp_path, layer=layer)(x), block.ffn(x))
 
 
 def test_one_block_is_read_from_ours_and_from_bin_in_another_dtype(save_source: Save, tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ import transformers
 from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import AutoConfig, AutoModel
 
+import hf_ffn
 from hf_ffn import FFNForMaskedLM, FFNTextConfig, FFNTextModel, FFNVisionModel, export_pretrained
 from hf_ffn.resizing_ffn import resized_rows
 
-from tiny import BERT_CLASSES, VIT_CLASSES, image_inputs, our_class, rewrite, text_inputs, to_bin
+from families import ROWS, Row
+from families.rows import source_class
+from tiny import BERT_CLASSES, VIT_CLASSES, image_inputs, our_class, rewrite, telling_model, text_inputs, to_bin
 
 Save = Callable[..., Path]
 
@@ -258,7 +261,7 @@ def test_a_resized_image_model_asks_for_fine_tuning(save_source: Save, messages:
     model = FFNVisionModel.from_pretrained(save_source("ViTModel"), image_size=(48, 16))
     for text in (messages.text, str(model.loading_report)):
         assert "image_size=48x16" in text
-        assert "interpolated bicubically; such a model needs fine-tuning" in text
+        assert "interpolated; such a model needs fine-tuning" in text
 
 
 @pytest.mark.parametrize("theirs", VIT_CLASSES)
@@ -284,6 +287,47 @@ def test_256_by_192_in_patches_of_16_is_193_tokens(save_source: Save) -> None:
     model = FFNVisionModel.from_pretrained(folder, image_size=(256, 192))
     assert positions(model).shape == (193, 32)
     assert outputs(model, image_inputs(model.config, size=(256, 192), batch_size=1)).shape == (1, 193, 32)
+
+
+# Every family
+
+
+def save_row(row: Row, ours: str, theirs: str, folder: Path) -> type:
+    """Save a telling model of a family to a folder; returns our class."""
+    telling_model(source_class(theirs), row.source_config()).save_pretrained(folder)
+    return getattr(hf_ffn, ours)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.family.native_type == "hf_ffn_text"], ids=str)
+def test_short_texts_keep_their_outputs_in_every_family(row: Row, tmp_path: Path) -> None:
+    model_class = save_row(row, *row.pairs[0], tmp_path)
+    short = model_class.from_pretrained(tmp_path)
+    long = model_class.from_pretrained(tmp_path, max_position_embeddings=90)
+    inputs = row.inputs(short.config, True)
+    assert torch.equal(outputs(long, inputs), outputs(short, inputs))
+    ids = torch.randint(5, 30, (1, long.config.longest_sequence or 90), generator=torch.Generator().manual_seed(1))
+    export_pretrained(long, tmp_path / "back")
+    back = source_class(row.pairs[0][1]).from_pretrained(tmp_path / "back")
+    assert torch.allclose(outputs(back, {"input_ids": ids}), outputs(long, {"input_ids": ids}), atol=1e-4)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.family.native_type == "hf_ffn_vision"], ids=str)
+def test_resized_images_give_what_interpolating_in_forward_gives_in_every_family(row: Row, tmp_path: Path) -> None:
+    model_class = save_row(row, *row.pairs[0], tmp_path)
+    model = model_class.from_pretrained(tmp_path)
+    embeddings = model.base_model.embeddings
+    sizes = zip(embeddings.image_size, embeddings.patch_embeddings.projection.kernel_size, strict=True)
+    size = tuple(side + patch for side, patch in sizes)
+    resized = model_class.from_pretrained(tmp_path, image_size=size)
+    inputs = image_inputs(model.config, size=size)
+    assert torch.equal(outputs(resized, inputs), outputs(model, inputs, interpolate_pos_encoding=True))
+    for name, tensor in resized.state_dict().items():
+        grown = "position_embeddings" in name or "table" in name
+        assert grown or torch.equal(tensor, model.state_dict()[name]), name
+    export_pretrained(resized, tmp_path / "back")
+    back = source_class(row.pairs[0][1]).from_pretrained(tmp_path / "back")
+    found = outputs(back, row.prepared(back, inputs))
+    assert torch.allclose(found, outputs(resized, inputs), atol=1e-4)
 
 
 # What is refused
@@ -337,7 +381,7 @@ def test_a_table_that_disagrees_with_the_config_is_refused_at_any_size(
 def test_offloaded_positions_are_refused(save_source: Save, tmp_path: Path) -> None:
     device_map = {"embeddings": "disk", "encoder": "cpu", "pooler": "cpu"}
     folder = save_source("BertModel")
-    with pytest.raises(ValueError, match="while the embeddings are offloaded"):
+    with pytest.raises(ValueError, match="while weights are offloaded"):
         FFNTextModel.from_pretrained(
             folder, max_position_embeddings=60, device_map=device_map, offload_folder=tmp_path / "offload"
         )

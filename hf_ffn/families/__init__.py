@@ -11,7 +11,10 @@ from .feed_forward_only import FEED_FORWARD_ONLY
 from .modernbert import MODERNBERT
 from .mpnet import MPNET
 from .roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, ROBERTA_PRELAYERNORM, XLM_ROBERTA
-from .vit import VIT
+from .deit import DEIT
+from .dinov2 import DINOV2, DINOV2_WITH_REGISTERS
+from .vit import IJEPA, VIT, VIT_MSN
+from .vit_mae import VIT_MAE
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -30,10 +33,19 @@ FAMILIES: dict[str, Family] = {
         ESM,
         MODERNBERT,
         VIT,
+        DEIT,
+        VIT_MAE,
+        VIT_MSN,
+        IJEPA,
+        DINOV2,
+        DINOV2_WITH_REGISTERS,
     )
 }
 
-FOREIGN_FAMILIES.update({family.model_type: family for family in FAMILIES.values()})
+for _family in FAMILIES.values():
+    FOREIGN_FAMILIES[_family.model_type] = _family
+    if _family.nested is not None:
+        FOREIGN_FAMILIES[_family.nested[0]] = _family
 FEED_FORWARD_FAMILIES.update({(family.model_type, family.part): family for family in FEED_FORWARD_ONLY})
 
 __all__ = ["FAMILIES", "FEED_FORWARD_ONLY", "Family"]

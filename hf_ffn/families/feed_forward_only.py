@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedConfig
 from transformers.core_model_loading import WeightRenaming, WeightTransform
 
 from .family import BLOCK_FIELDS
@@ -49,6 +49,10 @@ class FeedForwardFamily:
         if self.pre_norm is not None:
             ours["norm_order"] = "pre" if getattr(theirs, self.pre_norm) else "post"
         return {**ours, **self.fixed, "model_type": "hf_ffn", "source_family": self.model_type}
+
+    def of(self, config: PreTrainedConfig) -> "FeedForwardFamily":
+        """The family in the form that a configuration of ours has: there is one."""
+        return self
 
     def weight_mapping(self) -> list[WeightTransform]:
         """Renamings from the family's names to ours."""

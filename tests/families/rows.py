@@ -26,6 +26,7 @@ class Row:
         pads: whether there is padding.
         not_kept: what the family's own class does not keep from the file that it first writes to the next; the way back
             is then compared with the next.
+        ours_lacks: outputs of the original that say how it masked, or which ours has no need of.
         classes: which of the family's classes; None for all that it has a counterpart for.
     """
 
@@ -36,6 +37,7 @@ class Row:
     pads: bool = True
     not_kept: str = ""
     classes: tuple[str, ...] | None = None
+    ours_lacks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}-{self.variant}" if self.variant else self.name
@@ -49,6 +51,10 @@ class Row:
     def pairs(self) -> list[tuple[str, str]]:
         """Ours and theirs: the classes to convert."""
         return [pair for pair in self.family.heads.items() if self.classes is None or pair[1] in self.classes]
+
+    def prepared(self, original: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Inputs for the original that ask it for what ours computes."""
+        return inputs if self.family.prepare is None else self.family.prepare(original, inputs)
 
     def source_config(self) -> PreTrainedConfig:
         """A new configuration of the family's own class."""
