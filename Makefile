@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format peer-tests clean
+.PHONY: help demo test slow-tests lint format peer-tests model-cards clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -21,11 +21,14 @@ $(BIN)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,test,lint,peer-tests]'
 	@touch $@
 
-demo: $(BIN)/.installed ## Convert a real checkpoint, prove it, share it and load it without hf_ffn
+demo: $(BIN)/.installed ## Convert a real checkpoint, prove it, load it without hf_ffn, fine-tune it, publish it
 	$(BIN)/python scripts/demo.py
 
-test: $(BIN)/.installed ## Run the tests
-	$(BIN)/python -m pytest -n 2 -q $(TESTS)
+test: $(BIN)/.installed ## Run the tests, all but those marked slow
+	$(BIN)/python -m pytest -n 2 -q -m "not slow" $(TESTS)
+
+slow-tests: $(BIN)/.installed ## Run the tests that take long: twenty kills, several processes, whole fine-tunes
+	$(BIN)/python -m pytest -n 2 -q -m slow $(TESTS)
 
 lint: $(BIN)/.installed ## Check style, formatting and types
 	$(BIN)/ruff check .
@@ -39,5 +42,8 @@ format: $(BIN)/.installed ## Format the code and mend what can be mended by itse
 peer-tests: $(BIN)/.installed ## Run transformers' own model tests against our classes
 	$(BIN)/python scripts/peer_tests.py
 
+model-cards: $(BIN)/.installed ## Make the models that the project would publish, and write their cards
+	$(BIN)/python scripts/make_model_cards.py
+
 clean: ## Remove the environment and what was built
-	rm -rf $(VENV) build dist demo .cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist demo model-cards-work .cache .mypy_cache .pytest_cache .ruff_cache

@@ -117,6 +117,78 @@ def export(
 
 
 @app.command()
+def stage(
+    model: Annotated[str, typer.Argument(help="A model: a folder (a conversion, a fine-tuning run…), or a Hub id.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write; what stands there stays if anything fails.")],
+    card: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML file with what only you can say: license, language, intended_use, limits, base_model…"
+        ),
+    ] = None,
+    repo_id: Annotated[
+        str | None, typer.Option(help="Where it will be, as user/name, for the card's examples.")
+    ] = None,
+    max_shard_size: Annotated[str, typer.Option(help="Weights beyond this size go into several files.")] = "5GB",
+    revision: Revision = None,
+) -> None:
+    """Make a folder to publish, with a card made from facts, and prove it without network before it counts.
+
+    Example: hf-ffn stage my-run ready --card details.yaml --repo-id me/my-encoder
+    """
+    quiet_progress_bars()
+    from dataclasses import replace
+
+    from .hub.details import CardDetails
+    from .hub.stage import stage as make_folder
+
+    details = CardDetails.from_yaml(card) if card is not None else CardDetails()
+    if repo_id is not None:
+        details = replace(details, repo_id=repo_id)
+    report = make_folder(model, out, details=details, max_shard_size=max_shard_size, **at(revision))
+    typer.echo(str(report))
+
+
+@app.command()
+def push(
+    folder: Annotated[Path, typer.Argument(help="A folder with a manifest, as `hf-ffn stage` writes it.")],
+    repo_id: Annotated[str, typer.Argument(help="user/name on the Hub; made if it does not exist.")],
+    private: Annotated[bool, typer.Option("--private", help="Make it private; refused if it is public.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch, made if missing. Left out: main.")] = None,
+    create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request instead.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")] = False,
+) -> None:
+    """Push a folder to the Hub: checked before, only what differs, as one commit, compared afterwards.
+
+    Broken off, it goes on where it stopped when run again. The token comes from `hf auth login` or HF_TOKEN.
+
+    Example: hf-ffn push my-encoder me/my-encoder --private
+    """
+    quiet_progress_bars()
+    from .hub import push as pushing
+
+    report = pushing.push(folder, repo_id, private=private, revision=revision, create_pr=create_pr, dry_run=dry_run)
+    typer.echo(str(report))
+
+
+@app.command()
+def pull(
+    repo_id: Annotated[str, typer.Argument(help="user/name on the Hub.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write: new, or pulled before and unchanged since.")],
+    revision: Revision = None,
+) -> None:
+    """Fetch a pushed folder from the Hub, and check it against its manifest.
+
+    Example: hf-ffn pull me/my-encoder my-encoder
+    """
+    quiet_progress_bars()
+    from .hub import pull as pulling
+
+    pulled = pulling.pull(repo_id, out, revision=revision)
+    typer.echo(f"{repo_id} at {pulled.commit} is in {out}: {len(pulled.files)} file(s), as its manifest says")
+
+
+@app.command()
 def families() -> None:
     """List the families of checkpoints that convert, and which heads come along."""
     from .families import FAMILIES, FEED_FORWARD_ONLY

@@ -11,19 +11,26 @@ image_size=8,patch_size=2,num_channels=1
 """
 
 import sys
+from pathlib import Path
 
 import torch
 from transformers import AutoImageProcessor
 
 from hf_ffn import FFNForImageClassification, FFNVisionConfig
+from hf_ffn.hub.publish import publisher
 from hf_ffn.training.arguments import parse
 from hf_ffn.training.data import load_image_data
+from hf_ffn.training.loop import NonFiniteLossError
 from hf_ffn.training.run import finetune, make_accelerator, make_model, new_config, print_results
 
 
 def main(arguments: list[str]) -> None:
     """Parse, load, train, report."""
     model_args, data_args, args = parse(arguments)
+    share = None
+    if args.push_to_hub:
+        repo_id = args.hub_model_id or Path(args.output_dir).resolve().name
+        share = publisher(repo_id, card=args.card, private=args.hub_private_repo, token=args.hub_token)
     accelerator = make_accelerator(args)
     source = model_args.model_name_or_path
     config = FFNVisionConfig.from_pretrained(source) if source else new_config(FFNVisionConfig, model_args)
@@ -35,7 +42,7 @@ def main(arguments: list[str]) -> None:
         )
     torch.manual_seed(args.seed)
     model = make_model(FFNForImageClassification, FFNVisionConfig, model_args, data)
-    results = finetune(accelerator, model, data, processor, model_args, data_args, args)
+    results = finetune(accelerator, model, data, processor, model_args, data_args, args, share)
     if accelerator.is_main_process:
         print_results(results)
 
@@ -43,5 +50,5 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except ValueError as error:
-        sys.exit(f"finetune_image.py: {error}")
+    except (ValueError, OSError, NonFiniteLossError) as error:
+        sys.exit(f"finetune_image.py: {' '.join(str(error).split())}")

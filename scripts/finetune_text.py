@@ -9,13 +9,16 @@
 """
 
 import sys
+from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer
 
 from hf_ffn import FFNForSequenceClassification, FFNForTokenClassification, FFNTextConfig
+from hf_ffn.hub.publish import publisher
 from hf_ffn.training.arguments import parse
 from hf_ffn.training.data import load_text_data
+from hf_ffn.training.loop import NonFiniteLossError
 from hf_ffn.training.run import finetune, make_accelerator, make_model, print_results
 
 
@@ -25,6 +28,10 @@ def main(arguments: list[str]) -> None:
     source = model_args.tokenizer_name or model_args.model_name_or_path
     if source is None:
         raise ValueError("a new text model needs a tokenizer: pass --tokenizer_name, or --model_name_or_path")
+    share = None
+    if args.push_to_hub:
+        repo_id = args.hub_model_id or Path(args.output_dir).resolve().name
+        share = publisher(repo_id, card=args.card, private=args.hub_private_repo, token=args.hub_token)
     accelerator = make_accelerator(args)
     tokenizer = AutoTokenizer.from_pretrained(source)
     # The first process prepares the data, and the others find it in the cache.
@@ -35,7 +42,7 @@ def main(arguments: list[str]) -> None:
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(args.seed)
     model = make_model(model_class, FFNTextConfig, model_args, data, **sizes)
-    results = finetune(accelerator, model, data, tokenizer, model_args, data_args, args)
+    results = finetune(accelerator, model, data, tokenizer, model_args, data_args, args, share)
     if accelerator.is_main_process:
         print_results(results)
 
@@ -43,5 +50,5 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except ValueError as error:
-        sys.exit(f"finetune_text.py: {error}")
+    except (ValueError, OSError, NonFiniteLossError) as error:
+        sys.exit(f"finetune_text.py: {' '.join(str(error).split())}")

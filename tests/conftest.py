@@ -39,3 +39,11 @@ def messages(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     monkeypatch.setattr(logging.getLogger("hf_ffn"), "propagate", True)
     return caplog
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the figures that tests measured, for a reader to judge beyond pass or fail."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == "figures":
+                terminalreporter.write_line(f"{report.nodeid}: {value}")

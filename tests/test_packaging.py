@@ -45,7 +45,7 @@ def test_the_wheel_works_alone_in_a_fresh_environment(tmp_path: Path) -> None:
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT, cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"hf_ffn/py.typed", "hf_ffn/families/bert.py", "hf_ffn/cli.py"} <= set(names)
+    assert {"hf_ffn/py.typed", "hf_ffn/families/bert.py", "hf_ffn/cli.py", "hf_ffn/hub/template.md"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "scripts"))]
 
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
@@ -55,6 +55,10 @@ def test_the_wheel_works_alone_in_a_fresh_environment(tmp_path: Path) -> None:
     run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
     assert run(python, "-c", TRY_THE_WHEEL, cwd=tmp_path).split()[-1] == hf_ffn.__version__
     assert "bert" in run(tmp_path / "venv" / "bin" / "hf-ffn", "families", cwd=tmp_path)
+    template = "from hf_ffn.hub.card import template; print(template())"
+    assert (
+        run(python, "-c", template, cwd=tmp_path).strip() == (ROOT / "model_cards" / "template.md").read_text().strip()
+    )
     run(python, "-m", "pip", "check", cwd=tmp_path)
 
 
@@ -75,8 +79,10 @@ def test_ci_runs_the_readmes_commands() -> None:
 
 def test_every_make_target_is_listed_by_make_help() -> None:
     listed = run("make", "help", cwd=ROOT)
-    for target in ("demo", "test", "lint", "peer-tests"):
-        assert f"make {target}" in listed
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {"demo", "test", "slow-tests", "lint", "model-cards", "peer-tests"} <= set(targets)
+    for target in targets:
+        assert f"make {target} " in listed
 
 
 def test_travelling_files_import_only_what_everybody_has() -> None:

@@ -104,7 +104,12 @@ class TrainingArguments:
     with_tracking: bool = field(default=False, metadata={"help": "Log to the trackers of report_to."})
     report_to: str = field(default="tensorboard", metadata={"help": "tensorboard, wandb, trackio… or all."})
     push_to_hub: bool = field(default=False, metadata={"help": "Push the trained model to the Hub."})
-    hub_model_id: str | None = field(default=None, metadata={"help": "Repository to push to."})
+    hub_model_id: str | None = field(default=None, metadata={"help": "Repository to push to. Left out: output_dir's."})
+    hub_strategy: str = field(default="end", metadata={"help": "end, or epoch: push after each epoch as well."})
+    hub_private_repo: bool = field(default=False, metadata={"help": "Make the repository private."})
+    card: str | None = field(
+        default=None, metadata={"help": "YAML file with what only you can say of the model: license, limits…"}
+    )
     hub_token: str | None = field(default=None, metadata={"help": "Left out: the token you logged in with."})
     seed: int = field(default=42, metadata={"help": "Everything random follows from it."})
 
@@ -112,6 +117,8 @@ class TrainingArguments:
         for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.hub_strategy not in ("end", "epoch"):
+            raise ValueError(f"hub_strategy='{self.hub_strategy}' must be end or epoch")
         if self.checkpointing_steps not in (None, "epoch") and not str(self.checkpointing_steps).isdigit():
             raise ValueError(f"checkpointing_steps='{self.checkpointing_steps}' must be a number of steps, or epoch")
         if self.overwrite_output_dir and self.resume_from_checkpoint:

@@ -70,7 +70,9 @@ class Trainer:
         data: what to train and evaluate on.
         args: how.
         num_workers: processes that prepare batches.
-        save_best: called in the main process with the unwrapped model whenever the metric is the best so far.
+        save_best: called with the model, in all processes, whenever the metric is the best so far.
+        after_epoch: called with the model and the number of epochs done, in all processes, after every epoch but
+            the last.
     """
 
     def __init__(
@@ -81,12 +83,14 @@ class Trainer:
         args: TrainingArguments,
         num_workers: int,
         save_best: Callable[[nn.Module], None],
+        after_epoch: Callable[[nn.Module, int], None] = lambda model, epoch: None,
     ) -> None:
         self.accelerator = accelerator
         self.data = data
         self.args = args
         self.num_workers = num_workers
         self.save_best = save_best
+        self.after_epoch = after_epoch
         self.folder = Path(args.output_dir)
         self.effective_batch_size = (
             args.per_device_train_batch_size * args.gradient_accumulation_steps * accelerator.num_processes
@@ -169,6 +173,8 @@ class Trainer:
         self.evaluate_and_note()
         if self.args.checkpointing_steps == "epoch":
             self.checkpoint()
+        if progress.step < self.total_steps:
+            self.after_epoch(self.model, progress.epoch)
 
     def is_due(self, step: int) -> bool:
         """Whether a checkpoint is to be saved after this step."""

@@ -1,18 +1,22 @@
 """A whole fine-tuning run: what both scripts do once they have a model and data."""
 
 import json
+import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import accelerate
+import datasets
 import torch
 import transformers
 from accelerate import Accelerator
-from accelerate.utils import ProjectConfiguration
-from huggingface_hub import HfApi
+from accelerate.utils import DistributedType, ProjectConfiguration
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
 
 from .. import __version__
 from ..modeling_ffn import FFNPreTrainedModel
@@ -22,6 +26,8 @@ from .data import TaskData
 from .loop import Trainer
 from .parameters import add_lora, choose_trainable
 from .report import write_report
+
+logger = logging.get_logger(__name__)
 
 
 def make_accelerator(args: TrainingArguments) -> Accelerator:
@@ -99,6 +105,7 @@ def finetune(
     model_args: ModelArguments,
     data_args: DataArguments,
     args: TrainingArguments,
+    share: Callable[[Path, str], Any] | None = None,
 ) -> dict[str, Any]:
     """Train, evaluate, and leave model, processor, results and pictures in the output folder.
 
@@ -110,14 +117,18 @@ def finetune(
         model_args: what was asked for.
         data_args: what was asked for.
         args: what was asked for.
+        share: publishes the model in a folder, with a message; called at the end, and after each epoch if asked.
 
     Returns:
         The content of `all_results.json`.
 
     Raises:
-        ValueError: a resumed run was begun with something else; the message names it.
+        ValueError: a resumed run was begun with something else, or adapters are asked for under FSDP; the message
+            names it.
         NonFiniteLossError: the loss is infinite or not a number.
     """
+    if model_args.lora is not None and accelerator.distributed_type == DistributedType.FSDP:
+        raise ValueError("lora and FSDP do not go together here: leave out lora, or launch without FSDP")
     folder, started = Path(args.output_dir), time.monotonic()
     facts = {
         "arguments": without_token(model_args, data_args, args),
@@ -133,9 +144,16 @@ def finetune(
 
     trained = prepare_for_training(model, model_args, args)
     save = saver(accelerator, folder, processor)
-    trainer = Trainer(
-        accelerator, trained, data, args, data_args.dataloader_num_workers, lambda each: save(each, "best")
-    )
+
+    def after_epoch(each: nn.Module, epoch: int) -> None:
+        if share is not None and args.hub_strategy == "epoch":
+            save(each, "")
+            if accelerator.is_main_process:
+                share_or_say(share, folder, f"After epoch {epoch}")
+            accelerator.wait_for_everyone()
+
+    workers = data_args.dataloader_num_workers
+    trainer = Trainer(accelerator, trained, data, args, workers, lambda each: save(each, "best"), after_epoch)
     progress = trainer.run()
     metrics, logits, labels = trainer.evaluate()
     save(trainer.model, "")
@@ -157,19 +175,19 @@ def finetune(
             texts=data.texts,
             summary=summary,
         )
-        if args.push_to_hub:
-            push(folder, args)
+        if share is not None:
+            print(share(folder, "Fine-tuned" if model_args.model_name_or_path else "Trained"))
     accelerator.wait_for_everyone()
     accelerator.end_training()
     return {**metrics, **summary}
 
 
-def push(folder: Path, args: TrainingArguments) -> None:
-    """Push what the run left, without its checkpoints, as one commit."""
-    api = HfApi(token=args.hub_token)
-    repo_id = api.create_repo(args.hub_model_id or folder.name, exist_ok=True).repo_id
-    run_only = ["checkpoint-*", "best/*", "logs/*", ".*", "run.json"]
-    api.upload_folder(repo_id=repo_id, folder_path=folder, ignore_patterns=run_only, commit_message="Fine-tuned")
+def share_or_say(share: Callable[[Path, str], Any], folder: Path, message: str) -> None:
+    """Publish in the midst of a run, which goes on where that fails: its end is another chance."""
+    try:
+        share(folder, message)
+    except (ValueError, OSError) as error:
+        logger.warning(f"not pushed ({message}), and the training goes on: {error}")
 
 
 def prepare_for_training(model: FFNPreTrainedModel, model_args: ModelArguments, args: TrainingArguments) -> nn.Module:
@@ -195,13 +213,26 @@ def saver(accelerator: Accelerator, folder: Path, processor: Any | None) -> Call
             return
         target = folder / name
         if isinstance(unwrapped, PreTrainedModel):
-            unwrapped.save_pretrained(target, state_dict=state_dict)
+            unsharded(unwrapped).save_pretrained(target, state_dict=state_dict)
         else:
             save_merged(unwrapped, target)
         if processor is not None:
             processor.save_pretrained(target)
 
     return save
+
+
+def unsharded(model: PreTrainedModel) -> PreTrainedModel:
+    """The model as its own class, without weights, where FSDP has put a class of torch's in its place.
+
+    Saving asks a model's class for its name and its code.
+    """
+    bases = [base for base in type(model).__mro__ if issubclass(base, PreTrainedModel)]
+    own: type[PreTrainedModel] = next(base for base in bases if not issubclass(base, FSDPModule))
+    if own is type(model):
+        return model
+    with torch.device("meta"):
+        return own(model.config)
 
 
 def save_merged(adapted: Any, target: Path) -> None:
@@ -227,7 +258,11 @@ def describe(model: nn.Module, steps: int, seconds: float) -> dict[str, Any]:
         "train_seconds": round(seconds, 1),
         "parameters": sum(p.numel() for p in model.parameters()),
         "trained_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-        "versions": {"hf_ffn": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
+        "versions": {
+            "hf_ffn": __version__,
+            "python": platform.python_version(),
+            **{package.__name__: package.__version__ for package in (torch, transformers, accelerate, datasets)},
+        },
     }
 
 

@@ -46,6 +46,7 @@ def test_a_yaml_file_holds_the_same_and_flags_overrule_it(tmp_path: Path) -> Non
         (["--gradient_accumulation_steps", "-1"], "gradient_accumulation_steps=-1"),
         (["--checkpointing_steps", "often"], "must be a number of steps, or epoch"),
         (["--overwrite_output_dir", "--resume_from_checkpoint", "latest"], "would delete"),
+        (["--hub_strategy", "often"], "hub_strategy='often' must be end or epoch"),
         (["--lerning_rate", "1"], "unknown arguments: --lerning_rate 1"),
     ],
 )

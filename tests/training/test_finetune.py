@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,9 +90,15 @@ def launch(processes: int, *flags: Any, cwd: Path) -> str:
 
     With `--cpu` the launcher starts a single process, whatever `--num_processes` says.
     """
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", processes,
-               "--num_machines", 1, "--mixed_precision", "no", "--dynamo_backend", "no",
-               "--main_process_port", random.randint(20000, 40000), SCRIPTS / "finetune_image.py", *flags]  # fmt: skip
+    return launch_with(["--multi_gpu", "--num_processes", processes, "--num_machines", 1, "--mixed_precision", "no",
+                        "--dynamo_backend", "no"], SCRIPTS / "finetune_image.py", *flags, cwd=cwd)  # fmt: skip
+
+
+def launch_with(options: list[Any], *command_line: Any, cwd: Path) -> str:
+    """Run a command line through accelerate's launcher with these options, on CPU."""
+    port = random.randint(20000, 40000)
+    command = [sys.executable, "-m", "accelerate.commands.launch", *options, "--main_process_port", port,
+               *command_line]  # fmt: skip
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd,
                             env={**os.environ, "ACCELERATE_USE_CPU": "true"})  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
@@ -121,6 +128,44 @@ def test_accumulation_and_processes_do_not_change_the_mathematics(tmp_path: Path
         assert largest_difference(tmp_path / "8x1", tmp_path / name) < 1e-6, name
     results = [json.loads((tmp_path / name / "all_results.json").read_text()) for name in ("8x1", "two")]
     assert results[0]["accuracy"] == results[1]["accuracy"]
+
+
+# As the README shows it.
+FSDP = """\
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_transformer_layer_cls_to_wrap: EncoderBlock
+  fsdp_state_dict_type: FULL_STATE_DICT
+num_machines: 1
+num_processes: 2
+"""
+
+
+@pytest.mark.slow
+def test_sharded_by_block_a_run_trains_resumes_and_saves_the_same_model(tmp_path: Path) -> None:
+    (tmp_path / "fsdp.yaml").write_text(FSDP)
+    more = ["--max_train_steps", 10, "--learning_rate", "1e-4", "--checkpointing_steps", 5]
+    flags = [*digits(tmp_path / "sharded", *more), "--per_device_train_batch_size", 4]
+    options = ["--config_file", tmp_path / "fsdp.yaml"]
+    on_cpu = [Path(__file__).with_name("fsdp_on_cpu.py"), SCRIPTS / "finetune_image.py"]
+    launch_with(options, *on_cpu, *flags, cwd=tmp_path)
+    # The name of FSDP's own file: the run was sharded, and not merely replicated.
+    assert (tmp_path / "sharded" / "checkpoint-5" / "pytorch_model_fsdp.bin").exists()
+    undisturbed = (tmp_path / "sharded" / "model.safetensors").read_bytes()
+    for path in (tmp_path / "sharded" / "checkpoint-10").iterdir():
+        path.unlink()
+    (tmp_path / "sharded" / "checkpoint-10").rmdir()
+    launch_with(options, *on_cpu, *flags, "--resume_from_checkpoint", "latest", cwd=tmp_path)
+    assert (tmp_path / "sharded" / "model.safetensors").read_bytes() == undisturbed
+
+    run("finetune_image.py", tmp_path / "log", *digits(tmp_path / "one", *more, "--per_device_train_batch_size", 8))
+    assert largest_difference(tmp_path / "one", tmp_path / "sharded") < 1e-6
+    for name in ("config.json", "modeling_ffn_vision.py", "best/modeling_ffn.py"):
+        assert (tmp_path / "sharded" / name).read_bytes() == (tmp_path / "one" / name).read_bytes(), name
+    files = [{path.name for path in (tmp_path / name).iterdir()} for name in ("one", "sharded")]
+    assert files[0] == files[1]
 
 
 # ---- exact resume ---------------------------------------------------------------------------------------------
@@ -202,7 +247,14 @@ def test_an_infinite_loss_stops_the_run_and_names_the_samples(tmp_path: Path) ->
     flags = ["--max_train_steps", 30, "--per_device_train_batch_size", 4, "--max_grad_norm", 0]
     script = start("finetune_image.py", tmp_path / "log", *digits(tmp_path / "out", *flags, "--learning_rate", "1e30"))
     assert script.wait().code == 1
-    assert re.search(r"the loss is (nan|inf) at step \d+ .*samples of this step are \[\d+, ", script.output)
+    said = script.output.strip().splitlines()[-1]
+    assert re.match(r"finetune_image.py: the loss is (nan|inf) at step \d+ .*samples of this step are \[\d+, ", said)
+    assert "Traceback" not in script.output
+
+
+def test_a_place_that_cannot_be_written_to_is_named_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert str(tmp_path / "file") in refused(tmp_path, *digits(tmp_path / "file" / "out", "--max_train_steps", 1))
 
 
 @pytest.mark.parametrize(
@@ -224,6 +276,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, flags: list[str], says: st
         ["--lora", "linear_1,linear_2"],
         ["--gradient_checkpointing"],
         ["--mixed_precision", "bf16"],
+        pytest.param(
+            ["--torch_compile"],
+            marks=pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler on CPU"),
+        ),
         ["--with_tracking", "--report_to", "tensorboard"],
     ],
     ids=lambda flags: flags[0],

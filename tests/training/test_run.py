@@ -1,37 +1,30 @@
-"""What a run pushes to the Hub."""
+"""What a run refuses before it begins, and that it outlives a push that fails."""
 
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from huggingface_hub.utils import filter_repo_objects
+from accelerate.utils import DistributedType
 
 from hf_ffn.training import run
-from hf_ffn.training.arguments import TrainingArguments
+from hf_ffn.training.arguments import DataArguments, ModelArguments, TrainingArguments
 
 
-def test_the_trained_model_is_pushed_without_checkpoints_in_one_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_adapters_under_fsdp_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    sharded: Any = SimpleNamespace(distributed_type=DistributedType.FSDP)
+    arguments = ModelArguments(lora="linear_1"), DataArguments(), TrainingArguments(output_dir=str(tmp_path))
+    nothing: Any = None
+    with pytest.raises(ValueError, match="lora and FSDP"):
+        run.finetune(sharded, nothing, nothing, None, *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_push_in_the_midst_of_a_run_that_fails_is_said_and_the_run_goes_on(
+    tmp_path: Path, messages: pytest.LogCaptureFixture
 ) -> None:
-    said: list[tuple[str, dict[str, Any]]] = []
+    def share(folder: Path, message: str) -> None:
+        raise ValueError("the Hub is down")
 
-    class Recorder:
-        def __init__(self, token: str | None) -> None:
-            said.append(("token", {"token": token}))
-
-        def create_repo(self, repo_id: str, **kwargs: Any) -> SimpleNamespace:
-            said.append(("create", {"repo_id": repo_id, **kwargs}))
-            return SimpleNamespace(repo_id=f"me/{repo_id}")
-
-        def upload_folder(self, **kwargs: Any) -> None:
-            said.append(("upload", kwargs))
-
-    monkeypatch.setattr(run, "HfApi", Recorder)
-    run.push(tmp_path, TrainingArguments(output_dir=str(tmp_path), hub_model_id="digits", hub_token="hf_x"))
-    assert [name for name, _ in said] == ["token", "create", "upload"]
-    upload = said[2][1]
-    assert (upload["repo_id"], upload["folder_path"]) == ("me/digits", tmp_path)
-    files = ["model.safetensors", "config.json", "modeling_ffn.py", "training_curves.png", "best/model.safetensors",
-             "checkpoint-3/optimizer.bin", "logs/events", "run.json", ".checkpoint-4/model.safetensors"]  # fmt: skip
-    assert list(filter_repo_objects(files, ignore_patterns=upload["ignore_patterns"])) == files[:4]
+    run.share_or_say(share, tmp_path, "After epoch 1")
+    assert "not pushed (After epoch 1), and the training goes on: the Hub is down" in messages.text

@@ -1,0 +1,68 @@
+"""How large a model is and what it computes: parameters, operations and bytes, from its configuration alone."""
+
+from dataclasses import dataclass
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import PreTrainedConfig, PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """Sizes of a model.
+
+    Attributes:
+        parameters: all, tied ones once.
+        feed_forward_parameters: those of the feed-forward blocks.
+        encoder_parameters: those of the encoder's blocks, feed-forward blocks included.
+        forward_flops: floating-point operations of one forward pass over one input, a multiplication and an addition
+            counted as two; matrix products and attention, which are all but a few per cent.
+        input_size: tokens of that input, or (height, width) of the image.
+        weight_bytes: of the parameters in the configuration's dtype.
+    """
+
+    parameters: int
+    feed_forward_parameters: int
+    encoder_parameters: int
+    forward_flops: int
+    input_size: int | tuple[int, int]
+    weight_bytes: int
+
+
+def dimensions(
+    model_class: type[PreTrainedModel], config: PreTrainedConfig, sequence_length: int | None = None
+) -> Dimensions:
+    """Measure a model without making it: on torch's meta device, with torch's own counter of operations.
+
+    Args:
+        model_class: one of ours.
+        config: its configuration.
+        sequence_length: tokens of the text to count operations for; None for the longest, at most 512.
+    """
+    with torch.device("meta"):
+        model = model_class(config).eval()
+        inputs, input_size = one_input(model, sequence_length)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            model(**inputs)
+    layers = model.base_model.encoder.layers
+    parameters = model.num_parameters()
+    return Dimensions(
+        parameters=parameters,
+        feed_forward_parameters=sum(p.numel() for layer in layers for p in layer.ffn.parameters()),
+        encoder_parameters=sum(p.numel() for p in layers.parameters()),
+        forward_flops=counter.get_total_flops(),
+        input_size=input_size,
+        weight_bytes=parameters * (config.dtype or torch.float32).itemsize,
+    )
+
+
+def one_input(
+    model: PreTrainedModel, sequence_length: int | None
+) -> tuple[dict[str, torch.Tensor], int | tuple[int, int]]:
+    """One input of a model on the present device, and its size."""
+    if model.main_input_name == "pixel_values":
+        height, width = model.base_model.embeddings.image_size
+        return {"pixel_values": torch.zeros(1, model.config.num_channels, height, width)}, (height, width)
+    length = sequence_length or min(512, model.config.max_position_embeddings)
+    # As vectors, for ids would be looked at, and on the meta device there is nothing to see.
+    return {"inputs_embeds": torch.zeros(1, length, model.get_input_embeddings().embedding_dim)}, length

@@ -1,0 +1,152 @@
+"""What the files in a model's folder say of it; a card states this and nothing else."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from ..checkpoint_ffn import AUTO_MAPS
+from ..conversion import IMAGE_PROCESSOR_FILES, TASKS, TOKENIZER_FILES, model_class_for
+from ..equivalence import Check, EquivalenceReport
+from ..modeling_ffn import FFNPreTrainedModel
+from .details import is_repo_id
+
+# Data that come with hf_ffn (`hf_ffn.training.embedded`, which needs more packages), and have no page on the Hub.
+EMBEDDED = ("docstrings", "digits")
+
+# In place of where a checkpoint lay on somebody's machine; no repository can be called so.
+LOCAL = "a local checkpoint"
+
+# Pictures that our own commands leave beside a model, with what they show.
+PICTURES = {
+    "training_curves.png": "Loss and metric over the training steps",
+    "confusion_matrix.png": "Confusion matrix of the evaluation data",
+    "reliability.png": "Reliability diagram of the evaluation data",
+    "predictions.png": "Predicted over true values of the evaluation data",
+    "equivalence.png": "Error of each layer beside the original",
+}
+
+
+@dataclass
+class Facts:
+    """What is known of a model from its folder.
+
+    Attributes:
+        model_class: ours.
+        config: of the model.
+        equivalence: the report of its conversion; None where there is none.
+        results: `all_results.json` of its fine-tuning; None where there is none.
+        arguments: those of its fine-tuning; empty where there was none.
+        pictures: file names and what they show.
+        has_tokenizer: whether a tokenizer lies in the folder.
+        has_image_processor: whether an image processor does.
+    """
+
+    model_class: type[FFNPreTrainedModel]
+    config: PreTrainedConfig
+    equivalence: EquivalenceReport | None
+    results: dict[str, Any] | None
+    arguments: dict[str, Any]
+    pictures: dict[str, str]
+    has_tokenizer: bool
+    has_image_processor: bool
+
+    @property
+    def task(self) -> str:
+        """Of `hf_ffn.conversion.TASKS`."""
+        tasks = TASKS[self.model_class.config_class.model_type]
+        return next(name for name, model_class in tasks.items() if model_class is self.model_class)
+
+    @property
+    def auto_class(self) -> str:
+        """The class of transformers that loads it."""
+        entries = AUTO_MAPS[self.model_class.config_class.model_type].items()
+        return next(auto for auto, ours in entries if ours.endswith(f".{self.model_class.__name__}"))
+
+    @property
+    def base_model(self) -> str | None:
+        """The Hub's id of what it was made from, where the files tell one."""
+        told = self.arguments.get("model_name_or_path") if self.arguments else self.converted_from
+        return told if is_hub_id(told) else None
+
+    @property
+    def converted_from(self) -> str | None:
+        """The Hub's id of what it was converted from, where the files tell one."""
+        return self.equivalence.source if self.equivalence and is_hub_id(self.equivalence.source) else None
+
+    @property
+    def dataset(self) -> str | None:
+        """The Hub's id of what it was trained on, where the files tell one."""
+        told = self.arguments.get("dataset_name")
+        return told if told not in EMBEDDED and is_hub_id(told) else None
+
+
+def gather(folder: Path, run_file: Path | None = None) -> Facts:
+    """Read what the files in a folder say.
+
+    Args:
+        folder: of a model of ours.
+        run_file: `run.json` of its fine-tuning, if there was one; it may lie elsewhere.
+
+    Raises:
+        ValueError: it holds no model of ours, or a damaged file; the message names it.
+    """
+    model_class = model_class_for(folder)
+    return Facts(
+        model_class=model_class,
+        config=model_class.config_class.from_pretrained(folder),
+        equivalence=read_equivalence(folder),
+        results=read_json(folder / "all_results.json"),
+        arguments=read_arguments(run_file) if run_file is not None else {},
+        pictures={name: shows for name, shows in PICTURES.items() if (folder / name).is_file()},
+        has_tokenizer=any((folder / name).is_file() for name in TOKENIZER_FILES),
+        has_image_processor=any((folder / name).is_file() for name in IMAGE_PROCESSOR_FILES),
+    )
+
+
+def read_equivalence(folder: Path) -> EquivalenceReport | None:
+    """The proof of a conversion, without where the original lay on this machine; None where there is none."""
+    path = folder / "equivalence.json"
+    content = read_json(path)
+    if content is None:
+        return None
+    try:
+        names = ("source", "source_class", "model_class", "versions")
+        checks = [Check(**check) for check in content["checks"]]
+        report = EquivalenceReport(**{name: content[name] for name in names}, checks=checks)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"'{path}' is no report of a conversion ({error!r}): convert again, or take it away"
+        ) from error
+    if not is_hub_id(report.source):
+        report.source = LOCAL
+    return report
+
+
+def read_arguments(run_file: Path) -> dict[str, Any]:
+    """The arguments of a fine-tuning run; empty where there was none."""
+    run = read_json(run_file) or {}
+    arguments, processes = run.get("arguments", {}), run.get("processes", {})
+    if not (isinstance(arguments, dict) and isinstance(processes, dict)):
+        raise ValueError(f"'{run_file}' is no record of a run: train again, or take it away")
+    return arguments | processes
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The content of a JSON file; None where there is no such file."""
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"'{path}' is damaged ({error}): make it again, or take it away") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"'{path}' holds no entries by name: make it again, or take it away")
+    return content
+
+
+def is_hub_id(name: Any) -> bool:
+    """Whether this can be a repository on the Hub, and is no folder here."""
+    return isinstance(name, str) and is_repo_id(name) and not Path(name).exists()

@@ -1,0 +1,70 @@
+"""Folders with a tiny model of ours, as a conversion or a fine-tuning leaves them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import BertTokenizer, PreTrainedModel, ViTImageProcessor
+
+import hf_ffn
+
+from tiny import ffn_model, ffn_text_config, ffn_vision_config
+
+TEXT_CLASSES = (
+    "FFNTextModel",
+    "FFNForMaskedLM",
+    "FFNForSequenceClassification",
+    "FFNForTokenClassification",
+    "FFNForQuestionAnswering",
+)
+VISION_CLASSES = ("FFNVisionModel", "FFNForImageClassification")
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "encoder", "reads", "france", ".", "?"]
+
+
+def config_folder(folder: Path, class_name: str, **overrides: Any) -> Path:
+    """What a card reads of a model: its config.json, and no weights."""
+    make_config = ffn_vision_config if class_name in VISION_CLASSES else ffn_text_config
+    config = make_config(architectures=[class_name], **overrides)
+    folder.mkdir(parents=True, exist_ok=True)
+    config.save_pretrained(folder)
+    return folder
+
+
+def weights_folder(folder: Path, class_name: str, **overrides: Any) -> PreTrainedModel:
+    """Save a whole model; returns it."""
+    model = ffn_model(class_name, **overrides)
+    model.save_pretrained(folder)
+    return model
+
+
+def add_processor(folder: Path, class_name: str) -> None:
+    """Put a tokenizer, or an image processor, beside a model of that class."""
+    if class_name in VISION_CLASSES:
+        ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+        return
+    vocabulary = folder / "words.txt"
+    vocabulary.write_text("\n".join(WORDS))
+    BertTokenizer(str(vocabulary)).save_pretrained(folder)
+    vocabulary.unlink()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file."""
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def add_run(folder: Path, results: dict[str, Any] | None = None, **arguments: Any) -> None:
+    """What a fine-tuning leaves beside its model: its arguments, results and pictures."""
+    write_json(folder / "run.json", {"arguments": arguments, "processes": {"num_processes": 1}})
+    measured = {
+        "accuracy": 0.9375,
+        "macro_f1": 0.91234567,
+        "matthews": 0.8,
+        "train_steps": 1200,
+        "train_seconds": 12.5,
+        "trained_parameters": 31427,
+        "versions": {"hf_ffn": hf_ffn.__version__, "torch": "2.13.0"},
+    }
+    write_json(folder / "all_results.json", measured if results is None else results)
+    for name in ("training_curves.png", "confusion_matrix.png"):
+        (folder / name).write_bytes(b"\x89PNG\r\n")
