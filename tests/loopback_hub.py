@@ -73,8 +73,11 @@ class Handler(BaseHTTPRequestHandler):
             if fault is not None and kind == "status":
                 # A careless server that repeats what it was told: no token may get from here to where people look.
                 raise RefusedError(fault.status, f"refused {self.headers.get('Authorization')}", None, fault.headers)
-            with self.hub.lock:
-                answer = self.dispatch()
+            if fault is not None and kind == "page":
+                answer = Answer(b"<html>Bad gateway</html>", fault.status, {"Content-Type": "text/html"})
+            else:
+                with self.hub.lock:
+                    answer = self.dispatch()
         except RefusedError as refusal:
             answer = Answer({"error": str(refusal)}, refusal.status, refusal.headers)
         self.hub.log.append(f"{request} -> {answer.status}{' ' + kind if kind else ''}")

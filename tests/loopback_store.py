@@ -30,7 +30,8 @@ class Fault:
 
     kind: "status" (refused with that status, nothing done), "reset" (the connection breaks in the middle of the
         request's body, nothing done), "lost" (done, but the connection breaks instead of an answer), "slow" (done
-        after `seconds`), "corrupt" (a byte of the answer is another) or "truncate" (the answer stops half way).
+        after `seconds`), "corrupt" (a byte of the answer is another), "truncate" (the answer stops half way) or
+        "page" (a gateway's page of that status instead of an answer, nothing done).
     at: the how-manieth of the requests whose "METHOD path" has `where` (a regular expression) in it; from 1.
     times: how many requests from there on.
     """

@@ -76,7 +76,7 @@ def test_families_are_listed_with_their_heads() -> None:
         assert any(line.startswith(f"{row.model_type}: ") and part in line for line in output.splitlines())
 
 
-@pytest.mark.parametrize("command", ["convert", "verify", "export", "families"])
+@pytest.mark.parametrize("command", ["convert", "verify", "export", "push", "pull", "families"])
 def test_help_says_what_a_command_does(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0

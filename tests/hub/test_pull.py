@@ -124,6 +124,19 @@ def test_a_pull_that_broke_off_goes_on_with_what_is_there(hub: Hub, source: Path
         assert [line for line in first + hub.log if line in fetched] == fetched
 
 
+def test_what_broke_off_at_another_commit_leaves_nothing_behind(
+    hub: Hub, source: Path, staged: Staged, tmp_path: Path
+) -> None:
+    hub.faults = [Fault("status", status=403, where="GET.*other.safetensors")]
+    with pytest.raises(HubError, match="403"):
+        pull("me/x", tmp_path / "out")
+    hub.faults = []
+    newer = staged({"config.json": b"{}"})
+    push(newer, "me/x")
+    pull("me/x", tmp_path / "out")
+    assert content(tmp_path / "out") == content(newer)
+
+
 def test_faults_that_pass_are_outlasted(hub: Hub, source: Path, tmp_path: Path) -> None:
     hub.faults = [
         Fault("status", status=503, where=r"models/me/x(/revision/main)?$", times=2),
@@ -131,6 +144,7 @@ def test_faults_that_pass_are_outlasted(hub: Hub, source: Path, tmp_path: Path) 
         Fault("truncate", where="GET.*model.safetensors", times=2),
         Fault("status", status=500, where="HEAD.*config"),
         Fault("lost", where="GET.*pictures"),
+        Fault("page", status=200, where="GET.*other.safetensors"),
     ]
     pull("me/x", tmp_path / "out")
     assert content(tmp_path / "out") == content(source)

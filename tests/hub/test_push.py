@@ -189,6 +189,8 @@ def test_a_pull_request_leaves_main_and_is_opened_once(hub: Hub, staged: Staged)
     assert pushed(hub, "refs/pr/1") == content(more)
     push(staged({**FILES, "config.json": b"{}"}), "me/x", create_pr=True)
     assert len(hub.repo("me/x").pulls) == 2
+    push(folder, "me/x", create_pr=True, commit_message="Asked for in other words")
+    assert hub.repo("me/x").pulls["refs/pr/3"]["title"] == "Asked for in other words"
 
 
 def test_a_pull_request_whose_answer_was_lost_is_not_opened_again(hub: Hub, staged: Staged) -> None:
@@ -220,6 +222,7 @@ def test_a_commit_whose_answer_was_lost_is_not_made_again(hub: Hub, staged: Stag
         (Fault("status", status=503, where="preupload", times=7), "preupload"),
         (Fault("reset", where="PUT", times=7), "PUT"),
         (Fault("truncate", where="validate-yaml"), "validate-yaml"),
+        (Fault("page", status=502, where="validate-yaml"), "validate-yaml"),
         (Fault("status", status=409, where="/commit/"), "/commit/"),
     ],
 )
@@ -335,10 +338,16 @@ def test_who_may_not_or_asks_for_what_cannot_be_is_told(
 
 
 def test_without_a_token_it_says_how_to_sign_in(hub: Hub, staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "get_token", lambda: None)
-    with pytest.raises(HubError, match="hf auth login"):
+    push(staged(FILES), "me/x", private=True)
+    hub.log.clear()
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(HubError, match="not signed in"):
         push(staged(FILES), "me/x")
     assert hub.log == []
+    with pytest.raises(HubError, match=r"401.*hf auth login"):
+        push(staged(FILES), "me/x", dry_run=True)
+    hub.repo("me/x").private = False
+    assert push(staged(FILES), "me/x", dry_run=True).sent == []
 
 
 def test_offline_it_says_so_at_once(hub: Hub, staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,24 +362,29 @@ def test_a_name_alone_is_one_of_the_users_own(hub: Hub, staged: Staged) -> None:
 
 
 @pytest.mark.parametrize(
-    ("in_memory", "name", "says"),
-    [(0, "model-1.safetensors", "does not match its hash"), (10**7, "config.json", "changed since")],
+    ("in_memory", "name", "when", "says"),
+    [
+        (0, "model-1.safetensors", "list_repo_tree", "does not match its hash"),
+        (10**7, "config.json", "list_repo_tree", "changed since"),
+        (10**7, "config.json", "create_commit", "changed while"),
+    ],
 )
 def test_a_file_that_changes_under_way_is_not_passed_off_as_pushed(
-    hub: Hub, staged: Staged, monkeypatch: pytest.MonkeyPatch, in_memory: int, name: str, says: str
+    hub: Hub, staged: Staged, monkeypatch: pytest.MonkeyPatch, in_memory: int, name: str, when: str, says: str
 ) -> None:
     folder = staged(FILES)
-    list_repo_tree = HfApi.list_repo_tree
+    right = content(folder)
+    unchanged = getattr(HfApi, when)
 
     def change_first(self: HfApi, *args: Any, **kwargs: Any) -> Any:
         (folder / name).write_bytes(FILES[name][::-1])
-        return list_repo_tree(self, *args, **kwargs)
+        return unchanged(self, *args, **kwargs)
 
     monkeypatch.setattr(pushing, "IN_MEMORY", in_memory)
-    monkeypatch.setattr(HfApi, "list_repo_tree", change_first)
+    monkeypatch.setattr(HfApi, when, change_first)
     with pytest.raises(HubError, match=says):
         push(folder, "me/x")
-    assert pushed(hub) == {}
+    assert pushed(hub) == (right if when == "create_commit" else {})
 
 
 def test_large_files_go_as_small_ones_do(hub: Hub, staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:

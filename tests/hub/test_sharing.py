@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from hf_ffn import cli
+from hf_ffn.hub import client
 from hf_ffn.hub.client import HubError
 from hf_ffn.hub.push import push
 
@@ -107,6 +108,22 @@ def test_no_token_gets_into_errors_their_causes_or_the_log(
         assert token not in shown
     assert token not in caplog.text
     assert "attempt 2 of 6" in caplog.text
+
+
+def test_a_token_is_taken_out_of_what_an_error_came_in_the_middle_of() -> None:
+    token = "".join(["hf_", "short"])
+
+    def fail_while_handling() -> None:
+        try:
+            raise ValueError(f"Bearer {token}")
+        except ValueError:
+            raise KeyError(token)  # noqa: B904 - as other people's code does
+
+    with pytest.raises(KeyError) as raised:
+        fail_while_handling()
+    client.redact(raised.value, token)
+    assert "Bearer ***" in "".join(traceback.format_exception(raised.value))
+    assert token not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_token_that_breaks_the_header_is_not_shown(staged: Staged, hub: Hub) -> None:
