@@ -81,7 +81,7 @@ class FFNConfig(PreTrainedConfig):
             `linear_2(act(linear_1(x)))` ([Shazeer 2020](https://huggingface.co/papers/2002.05202)).
         ffn_bias (`bool`, defaults to `True`): Biases in the feed-forward block's linear layers.
         qkv_bias (`bool`, defaults to `True`): Biases in the query, key and value projections.
-        key_bias (`bool`, defaults to `True`): Bias in the key projection too, where `qkv_bias` is set (BEiT has none).
+        key_bias (`bool`, defaults to `True`): Bias in the key projection too, where `qkv_bias` is set (not in BEiT).
         attention_bias (`bool`, defaults to `True`): Bias in the attention's output projection.
         scale_query (`bool`, defaults to `False`): Scale queries before the product with the keys, and not the product
             (ESM). The same but for rounding.
@@ -492,7 +492,7 @@ class FFNVisionConfig(FFNConfig):
             ([Touvron et al. 2020](https://huggingface.co/papers/2012.12877)).
         num_register_tokens (`int`, defaults to 0): Number of register tokens, without positions, before the patches
             ([Darcet et al. 2023](https://huggingface.co/papers/2309.16588)).
-        use_mask_token (`bool`, defaults to `False`): Whether the encoder has a token that stands in for masked patches.
+        use_mask_token (`bool`, defaults to `False`): Whether the encoder has a token in place of masked patches.
         position_embedding_type (`"absolute"`, `"rotary"` or `"none"`, defaults to `"absolute"`): Positions learnt and
             added to the tokens (ViT), or turning queries and keys of patches (DINOv3).
         prefix_positions (`bool`, defaults to `True`): Whether class and distillation token have learnt positions too.

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 import hf_ffn
 from hf_ffn import FAMILIES, export_pretrained, verify
+from hf_ffn.conversion import pooler_keyword
 from hf_ffn.modeling_ffn import FFNPreTrainedModel
 
 from families import ROWS, Row
@@ -24,6 +25,12 @@ CASES = [
     for row in ROWS
     for ours, theirs in row.pairs
 ]
+PADDED_CASES = [
+    pytest.param(*case.values, padded, id=f"{case.id}-{'padded' if padded else 'whole'}")
+    for case in CASES
+    for padded in ((True, False) if case.values[0].pads else (False,))
+]
+BASES = ("FFNTextModel", "FFNVisionModel")
 DTYPES = ["float32", "bfloat16"]
 
 
@@ -59,12 +66,13 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def convert(row: Row, ours: str, theirs: str, dtype: str, folder: Path) -> Case:
     """Through files in every dialect that the class writes, and back."""
-    source = telling_model(source_class(theirs), row.source_config()).to(getattr(torch, dtype))
+    source = telling_model(source_class(theirs), row.source_config(theirs)).to(getattr(torch, dtype))
     source.save_pretrained(folder / "source")
     source.save_pretrained(folder / "memory", save_original_format=False)
     model_class = getattr(hf_ffn, ours)
     converted = model_class.from_pretrained(folder / "source").eval()
-    assert str(converted.loading_report) == ""
+    assert converted.loading_report.left_out == (list(row.left_out) if ours in BASES else [])
+    assert not (converted.loading_report.new or converted.loading_report.unused or converted.loading_report.notes)
     if tensor_names(folder / "source") != tensor_names(folder / "memory"):
         from_memory = model_class.from_pretrained(folder / "memory").state_dict()
         for name, tensor in converted.state_dict().items():
@@ -74,9 +82,11 @@ def convert(row: Row, ours: str, theirs: str, dtype: str, folder: Path) -> Case:
     for name in ("model.safetensors", "config.json"):
         before, after = ((folder / place / name).read_bytes() for place in ("source", "back"))
         assert (json.loads(before) == json.loads(after)) if name == "config.json" else (before == after), name
-    again, info = source_class(theirs).from_pretrained(folder / "back", output_loading_info=True)
+    pooler = pooler_keyword(converted, source_class(theirs))
+    again, info = source_class(theirs).from_pretrained(folder / "back", output_loading_info=True, **pooler)
     assert {key: value for key, value in info.items() if value} == {}
-    return Case(folder / "source", source_class(theirs).from_pretrained(folder / "source"), converted, again)
+    original = source_class(theirs).from_pretrained(folder / "source", **pooler)
+    return Case(folder / "source", original, converted, again)
 
 
 def outputs_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -89,15 +99,12 @@ def outputs_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[
     return flat | {f"hidden_states.{index}": value for index, value in enumerate(outputs.hidden_states)}
 
 
-@pytest.mark.parametrize("padded", [True, False], ids=["padded", "whole"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("row", "ours", "theirs"), CASES)
+@pytest.mark.parametrize(("row", "ours", "theirs", "padded"), PADDED_CASES)
 def test_a_family_converts_exactly_and_goes_back(
     case_of: Any, row: Row, ours: str, theirs: str, dtype: str, attention: str, padded: bool
 ) -> None:
-    if padded and not row.pads:
-        padded = False
     case = case_of(row, ours, theirs, dtype)
     same_back_end = getattr(case.original, f"_supports_{attention}", True)
     for model in (case.original, case.again):
@@ -118,6 +125,9 @@ def test_a_family_converts_exactly_and_goes_back(
     exact = outputs_of(exact_model, row.prepared(exact_model, inputs))
     for name in expected:
         theirs_off, ours_off = (torch.dist(each[name].double(), exact[name]) for each in (expected, found))
+        # Of a few logits the original may hit some by chance, but none is nearer than its last digit.
+        last_digit = torch.finfo(expected[name].dtype).eps / 2 * exact[name].abs().max()
+        theirs_off = max(theirs_off, last_digit)
         assert ours_off <= 3 * theirs_off, name
 
 
@@ -135,13 +145,15 @@ def test_the_proof_passes_for_every_family(case_of: Any, row: Row, ours: str, th
     [pytest.param(row, *pair, id=f"{row}-{pair[0]}") for row in ROWS for pair in row.family.also_reads.items()],
 )
 def test_a_class_that_holds_more_is_read_and_the_rest_named(tmp_path: Path, row: Row, theirs: str, ours: str) -> None:
-    source = telling_model(source_class(theirs), row.source_config())
+    source = telling_model(source_class(theirs), row.source_config(theirs))
     source.save_pretrained(tmp_path)
     model = getattr(hf_ffn, ours).from_pretrained(tmp_path)
     assert model.loading_report.new == []
     assert set(model.loading_report.unused) > set()
     inputs = row.inputs(source.config, row.pads)
-    expected = outputs_of(source.eval(), row.prepared(source, inputs))
+    # Of a model with several towers the one that is taken out
+    source = getattr(source, "vision_model", source).eval()
+    expected = outputs_of(source, row.prepared(source, inputs))
     found = outputs_of(model.eval(), inputs)
     for name in expected.keys() & found.keys():
         if not row.family.of(model.config).rounding:

@@ -4,6 +4,8 @@ from ..configuration_ffn import FOREIGN_FAMILIES
 from .bert import BERT, ERNIE
 from .family import Family
 from .roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, ROBERTA_PRELAYERNORM, XLM_ROBERTA
+from .beit import BEIT, DATA2VEC_VISION
+from .clip import CLIP, SIGLIP
 from .deit import DEIT
 from .dinov2 import DINOV2, DINOV2_WITH_REGISTERS
 from .vit import IJEPA, VIT, VIT_MSN
@@ -26,6 +28,10 @@ FAMILIES: dict[str, Family] = {
         IJEPA,
         DINOV2,
         DINOV2_WITH_REGISTERS,
+        CLIP,
+        SIGLIP,
+        BEIT,
+        DATA2VEC_VISION,
     )
 }
 

@@ -1,7 +1,7 @@
 """What a row of the test of every family is, and which there are."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,6 +24,8 @@ class Row:
         inputs: makes inputs for a configuration, with padding or without.
         variant: what this form is; empty where there is but one.
         pads: whether there is padding.
+        beside: fields of the larger configuration that the family's may lie in.
+        left_out: parts of the base model that its checkpoints may lack, and this form's do.
         ours_lacks: outputs of the original that say how it masked, or which ours has no need of.
         classes: which of the family's classes; None for all that it has a counterpart for.
     """
@@ -34,7 +36,9 @@ class Row:
     variant: str = ""
     pads: bool = True
     classes: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()
     ours_lacks: tuple[str, ...] = ()
+    beside: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.name}-{self.variant}" if self.variant else self.name
@@ -53,8 +57,11 @@ class Row:
         """Inputs for the original that ask it for what ours computes."""
         return inputs if self.family.prepare is None else self.family.prepare(original, inputs)
 
-    def source_config(self) -> PreTrainedConfig:
-        """A new configuration of the family's own class."""
+    def source_config(self, theirs: str | None = None) -> PreTrainedConfig:
+        """A new configuration of the family's own class; for a class that takes a larger one, that."""
+        nested = self.family.nested
+        if theirs is not None and nested is not None and source_class(theirs).config_class.model_type == nested[0]:
+            return AutoConfig.for_model(nested[0], **self.beside, **{nested[1]: self.config})
         return AutoConfig.for_model(self.family.model_type, **self.config)
 
 
