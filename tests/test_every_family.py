@@ -112,7 +112,9 @@ def test_a_family_converts_exactly_and_goes_back(
     case.converted.set_attn_implementation(attention)
     inputs = row.inputs(case.original.config, padded)
     expected, again = (outputs_of(model, row.prepared(model, inputs)) for model in (case.original, case.again))
-    found = outputs_of(case.converted, inputs)
+    # Where ours takes spectrograms it takes them as the original does.
+    own = inputs if case.converted.main_input_name in inputs else row.prepared(case.original, inputs)
+    found = outputs_of(case.converted, own)
     expected = {name: tensor for name, tensor in expected.items() if name not in row.ours_lacks}
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():

@@ -4,6 +4,7 @@ from ..configuration_ffn import FOREIGN_FAMILIES
 from .bert import BERT, ERNIE
 from .family import Family
 from .roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, ROBERTA_PRELAYERNORM, XLM_ROBERTA
+from .ast import AST
 from .beit import BEIT, DATA2VEC_VISION
 from .clip import CLIP, SIGLIP
 from .deit import DEIT
@@ -32,6 +33,7 @@ FAMILIES: dict[str, Family] = {
         SIGLIP,
         BEIT,
         DATA2VEC_VISION,
+        AST,
     )
 }
 

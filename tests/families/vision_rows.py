@@ -31,10 +31,23 @@ TEXT_TOWER = {"text_config": {**TEXT_SIZES, "vocab_size": 99, "max_position_embe
 # 16 channels in a head: their root is a power of 2, by which data2vec divides as exactly as others multiply
 BEIT_SIZES = {**VIT_SIZES, "num_attention_heads": 2}
 
+AST_SIZES = {name: size for name, size in VIT_SIZES.items() if name != "image_size"} | {
+    "num_mel_bins": 16,
+    "max_length": 30,
+    "frequency_stride": 5,
+    "time_stride": 6,
+}
+
 
 def pixels(config: Any, padded: bool) -> dict[str, torch.Tensor]:
     """Two images."""
     return image_inputs(getattr(config, "vision_config", config))
+
+
+def spectrograms(config: Any, padded: bool) -> dict[str, torch.Tensor]:
+    """Two spectrograms as images."""
+    generator = torch.Generator().manual_seed(1)
+    return {"pixel_values": torch.randn(2, 1, config.num_mel_bins, config.max_length, generator=generator)}
 
 
 def beit_rows(name: str, *left_out: str) -> list[Row]:
@@ -66,4 +79,5 @@ VISION_ROWS = [
     Row("siglip", {**VIT_SIZES, "vision_use_head": False}, pixels, "without-head", pads=False, beside=TEXT_TOWER),
     *beit_rows("beit"),
     *beit_rows("data2vec-vision", "pooler"),
+    Row("audio-spectrogram-transformer", AST_SIZES, spectrograms, pads=False),
 ]
