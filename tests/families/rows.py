@@ -24,8 +24,8 @@ class Row:
         inputs: makes inputs for a configuration, with padding or without.
         variant: what this form is; empty where there is but one.
         pads: whether there is padding.
-        not_kept: what the family's own class does not keep from the file that it first writes to the next; the way back
-            is then compared with the next.
+        not_kept: what the family's own class does not keep from the file that it first writes to the next one, with
+            which the way back is then compared.
         classes: which of the family's classes; None for all that it has a counterpart for.
     """
 
