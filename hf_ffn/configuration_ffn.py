@@ -97,7 +97,7 @@ class FFNConfig(PreTrainedConfig):
             block ([Touvron et al. 2021](https://huggingface.co/papers/2103.17239)). None for no such scale.
         drop_path_rate (`float`, defaults to 0.0): Stochastic depth, a probability: rises linearly from 0 in the
             first block to this in the last ([Huang et al. 2016](https://huggingface.co/papers/1603.09382)).
-        drop_path_constant (`bool`, defaults to `False`): Stochastic depth with that probability in every block (DINOv2).
+        drop_path_constant (`bool`, defaults to `False`): That probability in every block alike (DINOv2).
         initializer_range (`float`, defaults to 0.02): Standard deviation of the truncated normal (cut at two
             standard deviations) that new weights are drawn from, as BERT's and ViT's own code does.
         source_family (`str`, *optional*): The family of checkpoints that the weights were converted from.
@@ -275,7 +275,7 @@ class FFNConfig(PreTrainedConfig):
             return [f"layers.{layer}" for layer in range(self.num_hidden_layers)]
         layers_per_group = self.num_hidden_layers / self.num_hidden_groups
         groups = [int(layer / layers_per_group) for layer in range(self.num_hidden_layers)]
-        return [f"layers.{group}.layers.{inner}" for group in groups for inner in range(self.inner_group_num)]
+        return [f"layers.{group}.blocks.{inner}" for group in groups for inner in range(self.inner_group_num)]
 
     def _require_activation(self, field: str) -> None:
         name = getattr(self, field)
@@ -507,10 +507,11 @@ class FFNVisionConfig(FFNConfig):
             scores, for each block its own ([Bao et al. 2021](https://huggingface.co/papers/2106.08254)).
         use_shared_relative_position_bias (`bool`, defaults to `False`): The same, one for all blocks.
         embedding_norm (`bool`, defaults to `False`): Whether a LayerNorm ends the embeddings (CLIP).
+        embedding_dropout_prob (`float`, *optional*): Dropout after the embeddings; None for `hidden_dropout_prob`.
         add_pooling_layer (`bool`, defaults to `True`): Whether the encoder pools.
         pooling (`str`, defaults to `"cls"`): What the pooler starts from: the class token (`"cls"`), the patches'
-            `"mean"`, the mean of class and distillation token (`"cls_distillation"`), or a learnt query's `"attention"`
-            to all tokens (SigLIP).
+            `"mean"`, the mean of class and distillation token (`"cls_distillation"`), or a learnt query's
+            `"attention"` to all tokens (SigLIP).
         pooler_norm (`bool`, defaults to `False`): LayerNorm in the pooler (CLIP, BEiT).
         pooler_dense (`bool`, defaults to `True`): Dense layer and activation in the pooler (ViT).
         pooler_output_size (`int`, *optional*): Width of that layer's output; None for `hidden_size`.
@@ -546,6 +547,7 @@ class FFNVisionConfig(FFNConfig):
     use_relative_position_bias: bool = False
     use_shared_relative_position_bias: bool = False
     embedding_norm: bool = False
+    embedding_dropout_prob: float | int | None = None
     add_pooling_layer: bool = True
     pooling: str = "cls"
     pooler_norm: bool = False
@@ -556,6 +558,7 @@ class FFNVisionConfig(FFNConfig):
     keep_pooler: bool = False
 
     _sizes: ClassVar[tuple[str, ...]] = (*FFNConfig._sizes, "num_channels", "pooler_output_size")
+    _probabilities: ClassVar[tuple[str, ...]] = (*FFNConfig._probabilities, "embedding_dropout_prob")
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "position_embedding_type": ("absolute", "rotary", "none"),
         "pooling": ("cls", "mean", "cls_distillation", "attention"),

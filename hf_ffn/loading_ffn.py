@@ -198,7 +198,7 @@ def judge(
     Raises:
         ValueError: a part of the encoder, or half a head, is missing, left over or of another shape.
     """
-    missing = set(info["missing_keys"])
+    missing = {name for name in info["missing_keys"] if not name.endswith(model._computed_buffers)}
     for head in model._new_head_modules:
         # Tied parameters by every name that they have, for each is listed as missing.
         names = [name for name, _ in model.named_parameters(remove_duplicate=False)]

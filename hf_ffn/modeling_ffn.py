@@ -268,7 +268,7 @@ class EncoderGroup(nn.Module):
 
     def __init__(self, config: FFNConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([EncoderBlock(config) for _ in range(config.inner_group_num)])
+        self.blocks = nn.ModuleList([EncoderBlock(config) for _ in range(config.inner_group_num)])
 
 
 class Encoder(nn.Module):
@@ -375,6 +375,8 @@ class FFNPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": EncoderBlock, "attentions": SelfAttention}
 
+    # Buffers that follow from the configuration, so that nothing is lost where a checkpoint lacks them.
+    _computed_buffers: tuple[str, ...] = ()
     # Modules that a checkpoint of another task may lack, and that are then newly made.
     _new_head_modules: tuple[str, ...] = ()
 

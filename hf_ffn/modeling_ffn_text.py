@@ -33,6 +33,7 @@ class FFNTextPreTrainedModel(FFNPreTrainedModel):
 
     config: FFNTextConfig
     _no_split_modules = ["FFNTextEmbeddings", "EncoderBlock"]
+    _computed_buffers = ("rotary_embeddings.inv_freq", "rotary_embeddings.local_inv_freq")
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)

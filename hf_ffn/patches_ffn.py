@@ -65,7 +65,8 @@ class FFNVisionEmbeddings(nn.Module):
         num_patches = self.grid_size[0] * self.grid_size[1]
         learnt = config.position_embedding_type == "absolute"
         self.position_embeddings = vectors(self.prefix_positions + num_patches) if learnt else None
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        own_rate = config.embedding_dropout_prob
+        self.dropout = nn.Dropout(config.hidden_dropout_prob if own_rate is None else own_rate)
         self.norm = (
             nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.embedding_norm else nn.Identity()
         )
@@ -96,8 +97,8 @@ class FFNVisionEmbeddings(nn.Module):
             patches = patches + positions[:, self.prefix_positions :]
         if self.register_tokens is not None:
             prefix.append(self.register_tokens)
-        tokens = torch.cat([*(each.expand(patches.shape[0], -1, -1) for each in prefix), patches], dim=1)
-        return self.norm(self.dropout(tokens))
+        tokens = [*(each.expand(patches.shape[0], -1, -1) for each in prefix), patches]
+        return self.norm(self.dropout(torch.cat(tokens, dim=1) if prefix else patches))
 
     def _refuse_other_sizes(self, pixel_values: torch.Tensor, interpolate_pos_encoding: bool) -> None:
         image_size = tuple(pixel_values.shape[-2:])

@@ -108,6 +108,7 @@ DEFAULTS = {
         "use_relative_position_bias": False,
         "use_shared_relative_position_bias": False,
         "embedding_norm": False,
+        "embedding_dropout_prob": None,
         "add_pooling_layer": True,
         "pooling": "cls",
         "pooler_norm": False,

@@ -44,6 +44,11 @@ class Case:
     again: PreTrainedModel
 
 
+def contents(folder: Path) -> bytes:
+    """The file of weights, byte for byte."""
+    return (folder / "model.safetensors").read_bytes()
+
+
 def tensor_names(folder: Path) -> set[str]:
     """What a checkpoint calls its tensors."""
     with safe_open(folder / "model.safetensors", framework="pt") as file:
@@ -72,21 +77,34 @@ def convert(row: Row, ours: str, theirs: str, dtype: str, folder: Path) -> Case:
     model_class = getattr(hf_ffn, ours)
     converted = model_class.from_pretrained(folder / "source").eval()
     assert converted.loading_report.left_out == (list(row.left_out) if ours in BASES else [])
-    assert not (converted.loading_report.new or converted.loading_report.unused or converted.loading_report.notes)
+    said = vars(converted.loading_report)
+    assert [said[name] for name in ("new", "unused", "notes")] == [[], {}, []]
     if tensor_names(folder / "source") != tensor_names(folder / "memory"):
         from_memory = model_class.from_pretrained(folder / "memory").state_dict()
         for name, tensor in converted.state_dict().items():
             assert torch.equal(tensor, from_memory[name]), name
 
     export_pretrained(converted, folder / "back")
-    for name in ("model.safetensors", "config.json"):
-        before, after = ((folder / place / name).read_bytes() for place in ("source", "back"))
-        assert (json.loads(before) == json.loads(after)) if name == "config.json" else (before == after), name
     pooler = pooler_keyword(converted, source_class(theirs))
+    if row.not_kept:
+        original = source_class(theirs).from_pretrained(folder / "source", **pooler)
+        original.save_pretrained(folder / "source", save_original_format=False)
+    assert contents(folder / "back") == contents(folder / "source")
+    before, after = (json.loads((folder / name / "config.json").read_text()) for name in ("source", "back"))
+    assert before == after
     again, info = source_class(theirs).from_pretrained(folder / "back", output_loading_info=True, **pooler)
     assert {key: value for key, value in info.items() if value} == {}
+    if row.not_kept:
+        source.save_pretrained(folder / "source")
     original = source_class(theirs).from_pretrained(folder / "source", **pooler)
     return Case(folder / "source", original, converted, again)
+
+
+def inputs_for_ours(
+    model: PreTrainedModel, inputs: dict[str, torch.Tensor], prepared: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """The row's inputs, or where ours takes spectrograms these as the original takes them."""
+    return inputs if model.main_input_name in inputs else prepared
 
 
 def outputs_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -112,8 +130,7 @@ def test_a_family_converts_exactly_and_goes_back(
     case.converted.set_attn_implementation(attention)
     inputs = row.inputs(case.original.config, padded)
     expected, again = (outputs_of(model, row.prepared(model, inputs)) for model in (case.original, case.again))
-    # Where ours takes spectrograms it takes them as the original does.
-    own = inputs if case.converted.main_input_name in inputs else row.prepared(case.original, inputs)
+    own = inputs_for_ours(case.converted, inputs, row.prepared(case.original, inputs))
     found = outputs_of(case.converted, own)
     expected = {name: tensor for name, tensor in expected.items() if name not in row.ours_lacks}
     assert found.keys() == expected.keys()
@@ -123,8 +140,11 @@ def test_a_family_converts_exactly_and_goes_back(
         for name, tensor in expected.items():
             assert torch.equal(found[name], tensor), name
         return
-    exact_model = copy.deepcopy(case.original).double()
-    exact = outputs_of(exact_model, row.prepared(exact_model, inputs))
+    reference = copy.deepcopy(case.original).double()
+    if reference._supports_sdpa:
+        # Written out, attention takes softmax in float32.
+        reference.set_attn_implementation("sdpa")
+    exact = outputs_of(reference, row.prepared(reference, inputs))
     for name in expected:
         theirs_off, ours_off = (torch.dist(each[name].double(), exact[name]) for each in (expected, found))
         # Of a few logits the original may hit some by chance, but none is nearer than its last digit.
@@ -134,11 +154,37 @@ def test_a_family_converts_exactly_and_goes_back(
 
 
 @pytest.mark.parametrize(("row", "ours", "theirs"), CASES)
+def test_dropout_falls_where_the_originals_falls(tmp_path: Path, row: Row, ours: str, theirs: str) -> None:
+    # Each at a rate of its own, so that none is taken for another; the eager back end draws as it is written.
+    config = row.source_config(theirs)
+    own = row.own_part(config)
+    rates = [name for name in sorted(own.to_dict()) if "dropout" in name and name != "token_dropout"]
+    for index, name in enumerate(rates):
+        setattr(own, name, 0.1 + 0.04 * index)
+    if hasattr(own, "drop_path_rate"):
+        # Which samples stochastic depth leaves out is drawn otherwise.
+        own.drop_path_rate = 0.0
+    telling_model(source_class(theirs), config).save_pretrained(tmp_path)
+    models = [
+        source_class(theirs).from_pretrained(tmp_path, attn_implementation="eager"),
+        getattr(hf_ffn, ours).from_pretrained(tmp_path, attn_implementation="eager"),
+    ]
+    inputs = row.inputs(config, row.pads)
+    prepared = row.prepared(models[0], inputs)
+    results = []
+    for model, its_inputs in zip(models, (prepared, inputs_for_ours(models[1], inputs, prepared)), strict=True):
+        torch.manual_seed(7)
+        results.append(model.train()(**its_inputs)[0])
+        assert not torch.equal(results[-1], model.eval()(**its_inputs)[0])
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-5 if row.family.rounding else 0)
+
+
+@pytest.mark.parametrize(("row", "ours", "theirs"), CASES)
 def test_the_proof_passes_for_every_family(case_of: Any, row: Row, ours: str, theirs: str) -> None:
     case = case_of(row, ours, theirs, "float32")
-    report = verify(case.folder, case.converted, dtypes=("float32", "bfloat16"))
+    report = verify(case.folder, case.converted)
     assert report.ok, report
-    assert sum(check.kind == "layer" for check in report.checks) >= 3 * 4
+    assert sum(check.kind == "layer" for check in report.checks) >= 3 * 2
     assert report.source_class == theirs
 
 

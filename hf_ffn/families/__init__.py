@@ -1,14 +1,20 @@
 """The families of checkpoints that hf_ffn converts, a short file for each kind."""
 
 from ..configuration_ffn import FOREIGN_FAMILIES
-from .bert import BERT, ERNIE
-from .family import Family
-from .roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, ROBERTA_PRELAYERNORM, XLM_ROBERTA
+from .albert import ALBERT
 from .ast import AST
 from .beit import BEIT, DATA2VEC_VISION
+from .bert import BERT, ERNIE
 from .clip import CLIP, SIGLIP
 from .deit import DEIT
 from .dinov2 import DINOV2, DINOV2_WITH_REGISTERS
+from .distilbert import DISTILBERT
+from .electra import ELECTRA
+from .esm import ESM
+from .family import Family
+from .modernbert import MODERNBERT
+from .mpnet import MPNET
+from .roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, ROBERTA_PRELAYERNORM, XLM_ROBERTA
 from .vit import IJEPA, VIT, VIT_MSN
 from .vit_mae import VIT_MAE
 
@@ -22,6 +28,12 @@ FAMILIES: dict[str, Family] = {
         CAMEMBERT,
         DATA2VEC_TEXT,
         ROBERTA_PRELAYERNORM,
+        ELECTRA,
+        DISTILBERT,
+        ALBERT,
+        MPNET,
+        ESM,
+        MODERNBERT,
         VIT,
         DEIT,
         VIT_MAE,

@@ -11,8 +11,8 @@ import torch
 from transformers import PreTrainedModel
 from transformers.models.data2vec import modeling_data2vec_vision
 
-from .family import Computed, Family, same
 from ..configuration_ffn import height_and_width
+from .family import Computed, Family, same
 from .vit import NO_DENSE_POOLER, VIT_DIALECTS, VIT_FIELDS, VIT_LAYERS
 
 COMPUTED = (

@@ -27,6 +27,8 @@ class Row:
         beside: fields of the larger configuration that the family's may lie in.
         left_out: parts of the base model that its checkpoints may lack, and this form's do.
         ours_lacks: outputs of the original that say how it masked, or which ours has no need of.
+        not_kept: what the family's own class does not keep from the file that it first writes to the next one, with
+            which the way back is then compared.
         classes: which of the family's classes; None for all that it has a counterpart for.
     """
 
@@ -35,6 +37,7 @@ class Row:
     inputs: Inputs
     variant: str = ""
     pads: bool = True
+    not_kept: str = ""
     classes: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
     ours_lacks: tuple[str, ...] = ()
@@ -63,6 +66,11 @@ class Row:
         if theirs is not None and nested is not None and source_class(theirs).config_class.model_type == nested[0]:
             return AutoConfig.for_model(nested[0], **self.beside, **{nested[1]: self.config})
         return AutoConfig.for_model(self.family.model_type, **self.config)
+
+    def own_part(self, config: PreTrainedConfig) -> PreTrainedConfig:
+        """The family's configuration in what `source_config` gives."""
+        nested = self.family.nested
+        return getattr(config, nested[1]) if nested is not None and config.model_type == nested[0] else config
 
 
 def source_class(name: str) -> type[PreTrainedModel]:
