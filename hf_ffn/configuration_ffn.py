@@ -490,8 +490,9 @@ class FFNVisionConfig(FFNConfig):
         use_cls_token (`bool`, defaults to `True`): Whether a class token stands before the patches.
         use_distillation_token (`bool`, defaults to `False`): Whether a distillation token comes after it
             ([Touvron et al. 2020](https://huggingface.co/papers/2012.12877)).
-        num_register_tokens (`int`, defaults to 0): Number of register tokens, without positions, before the patches
-            ([Darcet et al. 2023](https://huggingface.co/papers/2309.16588)).
+        num_register_tokens (`int`, *optional*): Number of register tokens, without positions, before the patches
+            ([Darcet et al. 2023](https://huggingface.co/papers/2309.16588)). None for none; 0 for an empty tensor of
+            them, as DINOv3's checkpoints may have.
         use_mask_token (`bool`, defaults to `False`): Whether the encoder has a token in place of masked patches.
         position_embedding_type (`"absolute"`, `"rotary"` or `"none"`, defaults to `"absolute"`): Positions learnt and
             added to the tokens (ViT), or turning queries and keys of patches (DINOv3).
@@ -535,7 +536,7 @@ class FFNVisionConfig(FFNConfig):
     num_channels: int = 3
     use_cls_token: bool = True
     use_distillation_token: bool = False
-    num_register_tokens: int = 0
+    num_register_tokens: int | None = None
     use_mask_token: bool = False
     position_embedding_type: str = "absolute"
     prefix_positions: bool = True
@@ -588,7 +589,7 @@ class FFNVisionConfig(FFNConfig):
                 raise ValueError(f"{name}={value} must be at least 1 in height and width")
         if min(self.grid_size) < 1:
             raise ValueError(f"image_size={self.image_size} is smaller than one patch of patch_size={self.patch_size}")
-        if self.num_register_tokens < 0:
+        if self.num_register_tokens is not None and self.num_register_tokens < 0:
             raise ValueError(f"num_register_tokens={self.num_register_tokens} must be at least 0")
 
     def _validate_tokens(self) -> None:
@@ -632,7 +633,7 @@ class FFNVisionConfig(FFNConfig):
     @property
     def num_prefix_tokens(self) -> int:
         """Number of tokens before the patches."""
-        return self.use_cls_token + self.use_distillation_token + self.num_register_tokens
+        return self.use_cls_token + self.use_distillation_token + (self.num_register_tokens or 0)
 
     @property
     def has_window_bias(self) -> bool:

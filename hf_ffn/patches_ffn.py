@@ -58,7 +58,8 @@ class FFNVisionEmbeddings(nn.Module):
         self.patch_embeddings = FFNPatchEmbeddings(config)
         self.cls_token = vectors(1) if config.use_cls_token else None
         self.distillation_token = vectors(1) if config.use_distillation_token else None
-        self.register_tokens = vectors(config.num_register_tokens) if config.num_register_tokens else None
+        registers = config.num_register_tokens
+        self.register_tokens = vectors(registers) if registers is not None else None
         self.mask_token = vectors(1) if config.use_mask_token else None
         single_tokens = config.use_cls_token + config.use_distillation_token
         self.prefix_positions = single_tokens if config.prefix_positions else 0

@@ -96,7 +96,7 @@ DEFAULTS = {
         "num_channels": 3,
         "use_cls_token": True,
         "use_distillation_token": False,
-        "num_register_tokens": 0,
+        "num_register_tokens": None,
         "use_mask_token": False,
         "position_embedding_type": "absolute",
         "prefix_positions": True,

@@ -8,6 +8,7 @@ from .bert import BERT, ERNIE
 from .clip import CLIP, SIGLIP
 from .deit import DEIT
 from .dinov2 import DINOV2, DINOV2_WITH_REGISTERS
+from .dinov3 import DINOV3
 from .distilbert import DISTILBERT
 from .electra import ELECTRA
 from .esm import ESM
@@ -41,6 +42,7 @@ FAMILIES: dict[str, Family] = {
         IJEPA,
         DINOV2,
         DINOV2_WITH_REGISTERS,
+        DINOV3,
         CLIP,
         SIGLIP,
         BEIT,

@@ -38,6 +38,8 @@ AST_SIZES = {name: size for name, size in VIT_SIZES.items() if name != "image_si
     "time_stride": 6,
 }
 
+NO_BIASES = {"query_bias": False, "value_bias": False, "proj_bias": False, "mlp_bias": False}
+
 
 def pixels(config: Any, padded: bool) -> dict[str, torch.Tensor]:
     """Two images."""
@@ -80,4 +82,7 @@ VISION_ROWS = [
     *beit_rows("beit"),
     *beit_rows("data2vec-vision", "pooler"),
     Row("audio-spectrogram-transformer", AST_SIZES, spectrograms, pads=False),
+    Row("dinov3", {**VIT_SIZES, "num_register_tokens": 3, "layerscale_value": 0.7}, pixels, pads=False),
+    Row("dinov3", {**VIT_SIZES, "use_gated_mlp": True, "key_bias": True}, pixels, "gated", pads=False),
+    Row("dinov3", {**VIT_SIZES, **NO_BIASES}, pixels, "without-biases", pads=False),
 ]
