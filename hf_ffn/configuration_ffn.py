@@ -95,7 +95,7 @@ class FFNConfig(PreTrainedConfig):
             `linear_2(act(linear_1(x)))` ([Shazeer 2020](https://huggingface.co/papers/2002.05202)).
         ffn_bias (`bool`, defaults to `True`): Biases in the feed-forward block's linear layers.
         qkv_bias (`bool`, defaults to `True`): Biases in the query, key and value projections.
-        key_bias (`bool`, defaults to `True`): Bias in the key projection too, where `qkv_bias` is set (BEiT has none).
+        key_bias (`bool`, defaults to `True`): Bias in the key projection too, where `qkv_bias` is set (not in BEiT).
         attention_bias (`bool`, defaults to `True`): Bias in the attention's output projection.
         scale_query (`bool`, defaults to `False`): Scale queries before the product with the keys, and not the product
             (ESM). The same but for rounding.
@@ -111,7 +111,7 @@ class FFNConfig(PreTrainedConfig):
             block ([Touvron et al. 2021](https://huggingface.co/papers/2103.17239)). None for no such scale.
         drop_path_rate (`float`, defaults to 0.0): Stochastic depth, a probability: rises linearly from 0 in the
             first block to this in the last ([Huang et al. 2016](https://huggingface.co/papers/1603.09382)).
-        drop_path_constant (`bool`, defaults to `False`): Stochastic depth with that probability in every block (DINOv2).
+        drop_path_constant (`bool`, defaults to `False`): That probability in every block alike (DINOv2).
         initializer_range (`float`, defaults to 0.02): Standard deviation of the truncated normal (cut at two
             standard deviations) that new weights are drawn from, as BERT's and ViT's own code does.
         source_family (`str`, *optional*): The family of checkpoints that the weights were converted from.
@@ -511,9 +511,10 @@ class FFNVisionConfig(FFNConfig):
         use_cls_token (`bool`, defaults to `True`): Whether a class token stands before the patches.
         use_distillation_token (`bool`, defaults to `False`): Whether a distillation token comes after it
             ([Touvron et al. 2020](https://huggingface.co/papers/2012.12877)).
-        num_register_tokens (`int`, defaults to 0): Number of register tokens, without positions, before the patches
-            ([Darcet et al. 2023](https://huggingface.co/papers/2309.16588)).
-        use_mask_token (`bool`, defaults to `False`): Whether the encoder has a token that stands in for masked patches.
+        num_register_tokens (`int`, *optional*): Number of register tokens, without positions, before the patches
+            ([Darcet et al. 2023](https://huggingface.co/papers/2309.16588)). None for none; 0 for an empty tensor of
+            them, as DINOv3's checkpoints may have.
+        use_mask_token (`bool`, defaults to `False`): Whether the encoder has a token in place of masked patches.
         position_embedding_type (`"absolute"`, `"rotary"` or `"none"`, defaults to `"absolute"`): Positions learnt and
             added to the tokens (ViT), or turning queries and keys of patches (DINOv3).
         prefix_positions (`bool`, defaults to `True`): Whether class and distillation token have learnt positions too.
@@ -528,10 +529,11 @@ class FFNVisionConfig(FFNConfig):
             scores, for each block its own ([Bao et al. 2021](https://huggingface.co/papers/2106.08254)).
         use_shared_relative_position_bias (`bool`, defaults to `False`): The same, one for all blocks.
         embedding_norm (`bool`, defaults to `False`): Whether a LayerNorm ends the embeddings (CLIP).
+        embedding_dropout_prob (`float`, *optional*): Dropout after the embeddings; None for `hidden_dropout_prob`.
         add_pooling_layer (`bool`, defaults to `True`): Whether the encoder pools.
         pooling (`str`, defaults to `"cls"`): What the pooler starts from: the class token (`"cls"`), the patches'
-            `"mean"`, the mean of class and distillation token (`"cls_distillation"`), or a learnt query's `"attention"`
-            to all tokens (SigLIP).
+            `"mean"`, the mean of class and distillation token (`"cls_distillation"`), or a learnt query's
+            `"attention"` to all tokens (SigLIP).
         pooler_norm (`bool`, defaults to `False`): LayerNorm in the pooler (CLIP, BEiT).
         pooler_dense (`bool`, defaults to `True`): Dense layer and activation in the pooler (ViT).
         pooler_output_size (`int`, *optional*): Width of that layer's output; None for `hidden_size`.
@@ -555,7 +557,7 @@ class FFNVisionConfig(FFNConfig):
     num_channels: int = 3
     use_cls_token: bool = True
     use_distillation_token: bool = False
-    num_register_tokens: int = 0
+    num_register_tokens: int | None = None
     use_mask_token: bool = False
     position_embedding_type: str = "absolute"
     prefix_positions: bool = True
@@ -567,6 +569,7 @@ class FFNVisionConfig(FFNConfig):
     use_relative_position_bias: bool = False
     use_shared_relative_position_bias: bool = False
     embedding_norm: bool = False
+    embedding_dropout_prob: float | int | None = None
     add_pooling_layer: bool = True
     pooling: str = "cls"
     pooler_norm: bool = False
@@ -577,6 +580,7 @@ class FFNVisionConfig(FFNConfig):
     keep_pooler: bool = False
 
     _sizes: ClassVar[tuple[str, ...]] = (*FFNConfig._sizes, "num_channels", "pooler_output_size")
+    _probabilities: ClassVar[tuple[str, ...]] = (*FFNConfig._probabilities, "embedding_dropout_prob")
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "position_embedding_type": ("absolute", "rotary", "none"),
         "pooling": ("cls", "mean", "cls_distillation", "attention"),
@@ -606,7 +610,7 @@ class FFNVisionConfig(FFNConfig):
                 raise ValueError(f"{name}={value} must be at least 1 in height and width")
         if min(self.grid_size) < 1:
             raise ValueError(f"image_size={self.image_size} is smaller than one patch of patch_size={self.patch_size}")
-        if self.num_register_tokens < 0:
+        if self.num_register_tokens is not None and self.num_register_tokens < 0:
             raise ValueError(f"num_register_tokens={self.num_register_tokens} must be at least 0")
 
     def _validate_tokens(self) -> None:
@@ -650,7 +654,7 @@ class FFNVisionConfig(FFNConfig):
     @property
     def num_prefix_tokens(self) -> int:
         """Number of tokens before the patches."""
-        return self.use_cls_token + self.use_distillation_token + self.num_register_tokens
+        return self.use_cls_token + self.use_distillation_token + (self.num_register_tokens or 0)
 
     @property
     def has_window_bias(self) -> bool:

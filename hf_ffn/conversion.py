@@ -143,6 +143,7 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
     chosen = FAMILIES[name]
     source_class = source_class_for(model, chosen)
     config = chosen.source_config(model.config, source_class.config_class.model_type)
+    parts = {name: getattr(config, name).dtype for name in config.sub_configs}
     state_dict = source_state_dict(model, chosen)
     with transformers_report_silenced():
         source_model, info = source_class.from_pretrained(
@@ -154,6 +155,9 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
             ignore_mismatched_sizes=True,
             **pooler_keyword(model, source_class),
         )
+    # Loading writes its precision into the configurations of a larger model's parts, which may have had none.
+    for name, dtype in parts.items():
+        getattr(source_model.config, name).dtype = dtype
     left = [f"{key}: {', '.join(sorted(map(str, names)))}" for key, names in info.items() if names]
     if left:
         raise ValueError(f"{source_class.__name__} does not take this {type(model).__name__}: {'; '.join(left)}")

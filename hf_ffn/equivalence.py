@@ -24,7 +24,7 @@ from .conversion import (
     to_source_model,
 )
 from .families import Family
-from .loading_ffn import converted
+from .loading_ffn import converted, transformers_report_silenced
 from .modeling_ffn import EncoderBlock
 
 # Fields that say how a model is run or where it comes from, and not what it computes.
@@ -206,9 +206,11 @@ def verify(
     if model is None:
         model = model_class.from_pretrained(source, **hub_kwargs)
     source_class = source_class_for(model, family)
-    original = source_class.from_pretrained(
-        source, dtype=model.dtype, **pooler_keyword(model, source_class), **hub_kwargs
-    )
+    # What stays behind is said when ours is loaded.
+    with transformers_report_silenced():
+        original = source_class.from_pretrained(
+            source, dtype=model.dtype, **pooler_keyword(model, source_class), **hub_kwargs
+        )
 
     report = EquivalenceReport(str(source), source_class.__name__, type(model).__name__)
     report.checks += compare_configs(model, family, raw_config)

@@ -56,7 +56,12 @@ class LoadingReport:
     def __str__(self) -> str:
         lines = [f"newly made, train it before use: {name}" for name in self.new]
         lines += [f"left out, the checkpoint has none: {name}" for name in self.left_out]
-        lines += [f"not used: {name} ({reason})" for name, reason in self.unused.items()]
+        for reason in dict.fromkeys(self.unused.values()):
+            names = [name for name, its_reason in self.unused.items() if its_reason == reason]
+            # Of a whole tower the first will do: all are in `unused`.
+            lines += [f"not used: {name} ({reason})" for name in (names if len(names) <= 8 else names[:1])]
+            if len(names) > 8:
+                lines.append(f"not used: {len(names) - 1} more like this")
         return "\n".join(f"  {line}" for line in [*lines, *self.notes])
 
 

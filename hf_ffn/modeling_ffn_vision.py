@@ -227,13 +227,13 @@ class FFNForAudioClassification(FFNVisionPreTrainedModel):
 
     main_input_name = "input_values"
     input_modalities = ("audio",)
-    _new_head_modules = ("norm", "classifier", "model.pooler")
+    _new_head_modules = ("pooled_norm", "classifier", "model.pooler")
 
     def __init__(self, config: FFNVisionConfig) -> None:
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = FFNVisionModel(config)
-        self.norm = nn.LayerNorm(config.pooled_size, eps=config.layer_norm_eps)
+        self.pooled_norm = nn.LayerNorm(config.pooled_size, eps=config.layer_norm_eps)
         self.classifier = nn.Linear(config.pooled_size, config.num_labels)
         self.post_init()
         self.freeze_unused()
@@ -253,7 +253,7 @@ class FFNForAudioClassification(FFNVisionPreTrainedModel):
         """
         # (batch, frames, mel bins) -> (batch, 1, mel bins, frames)
         outputs = self.model(input_values.transpose(1, 2).unsqueeze(1), **kwargs)
-        logits = self.classifier(self.norm(outputs.pooler_output))
+        logits = self.classifier(self.pooled_norm(outputs.pooler_output))
         loss = classification_loss(self, labels, logits, **kwargs) if labels is not None else None
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions

@@ -58,14 +58,16 @@ class FFNVisionEmbeddings(nn.Module):
         self.patch_embeddings = FFNPatchEmbeddings(config)
         self.cls_token = vectors(1) if config.use_cls_token else None
         self.distillation_token = vectors(1) if config.use_distillation_token else None
-        self.register_tokens = vectors(config.num_register_tokens) if config.num_register_tokens else None
+        registers = config.num_register_tokens
+        self.register_tokens = vectors(registers) if registers is not None else None
         self.mask_token = vectors(1) if config.use_mask_token else None
         single_tokens = config.use_cls_token + config.use_distillation_token
         self.prefix_positions = single_tokens if config.prefix_positions else 0
         num_patches = self.grid_size[0] * self.grid_size[1]
         learnt = config.position_embedding_type == "absolute"
         self.position_embeddings = vectors(self.prefix_positions + num_patches) if learnt else None
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        own_rate = config.embedding_dropout_prob
+        self.dropout = nn.Dropout(config.hidden_dropout_prob if own_rate is None else own_rate)
         self.norm = (
             nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.embedding_norm else nn.Identity()
         )
@@ -96,8 +98,8 @@ class FFNVisionEmbeddings(nn.Module):
             patches = patches + positions[:, self.prefix_positions :]
         if self.register_tokens is not None:
             prefix.append(self.register_tokens)
-        tokens = torch.cat([*(each.expand(patches.shape[0], -1, -1) for each in prefix), patches], dim=1)
-        return self.norm(self.dropout(tokens))
+        tokens = [*(each.expand(patches.shape[0], -1, -1) for each in prefix), patches]
+        return self.norm(self.dropout(torch.cat(tokens, dim=1) if prefix else patches))
 
     def _refuse_other_sizes(self, pixel_values: torch.Tensor, interpolate_pos_encoding: bool) -> None:
         image_size = tuple(pixel_values.shape[-2:])

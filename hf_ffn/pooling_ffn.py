@@ -49,7 +49,7 @@ class AttentionPooling(nn.Module):
 
 
 class VisionPooler(nn.Module):
-    """One vector for an image: `config.pooling`, then a LayerNorm and a dense layer where the configuration says so."""
+    """One vector for an image: `config.pooling`, then a LayerNorm and a dense layer where there are such."""
 
     def __init__(self, config: FFNVisionConfig) -> None:
         super().__init__()

@@ -2,7 +2,13 @@
 
 from ..configuration_ffn import FEED_FORWARD_FAMILIES, FOREIGN_FAMILIES
 from .albert import ALBERT
+from .ast import AST
+from .beit import BEIT, DATA2VEC_VISION
 from .bert import BERT, ERNIE
+from .clip import CLIP, SIGLIP
+from .deit import DEIT
+from .dinov2 import DINOV2, DINOV2_WITH_REGISTERS
+from .dinov3 import DINOV3
 from .distilbert import DISTILBERT
 from .electra import ELECTRA
 from .esm import ESM
@@ -11,8 +17,6 @@ from .feed_forward_only import FEED_FORWARD_ONLY
 from .modernbert import MODERNBERT
 from .mpnet import MPNET
 from .roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, ROBERTA_PRELAYERNORM, XLM_ROBERTA
-from .deit import DEIT
-from .dinov2 import DINOV2, DINOV2_WITH_REGISTERS
 from .vit import IJEPA, VIT, VIT_MSN
 from .vit_mae import VIT_MAE
 
@@ -39,6 +43,12 @@ FAMILIES: dict[str, Family] = {
         IJEPA,
         DINOV2,
         DINOV2_WITH_REGISTERS,
+        DINOV3,
+        CLIP,
+        SIGLIP,
+        BEIT,
+        DATA2VEC_VISION,
+        AST,
     )
 }
 

@@ -1,4 +1,4 @@
-"""ALBERT ([Lan et al. 2019](https://huggingface.co/papers/1909.11942)): layers that share weights, narrow embeddings."""
+"""ALBERT ([Lan et al. 2019](https://huggingface.co/papers/1909.11942)): shared layers, narrow embeddings."""
 
 from .family import BLOCK_FIELDS, GAMMA_BETA, POSITION_IDS, TEXT_FIELDS, Family, heads, same
 

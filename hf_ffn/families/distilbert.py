@@ -14,13 +14,16 @@ DISTILBERT = Family(
         "num_attention_heads": "n_heads",
         "intermediate_size": "hidden_dim",
         "hidden_act": "activation",
-        "hidden_dropout_prob": "dropout",
+        "embedding_dropout_prob": "dropout",
+        "ffn_dropout_prob": "dropout",
         "attention_probs_dropout_prob": "attention_dropout",
         "classifier_dropout": "seq_classif_dropout",
         "token_classifier_dropout": "dropout",
     },
     fixed={
         "norm_order": "post",
+        # There is none after the attention's output.
+        "hidden_dropout_prob": 0.0,
         "layer_norm_eps": 1e-12,
         "type_vocab_size": 0,
         "add_pooling_layer": False,

@@ -63,7 +63,7 @@ class Family:
         unused: patterns of tensors (by our names) that have no place here, with the reason.
         nested: the model type of larger models that hold one of these, and the field of their configuration that is
             this family's.
-        prepare: makes the family's own model, given what ours is given, compute what ours computes; returns its inputs.
+        prepare: brings the family's own model to compute what ours does, and gives its inputs for ours.
         layers: where the family's base model keeps its list of blocks (a regular expression where there are several).
         rounding: why float32 results are equal but for rounding; empty where they are equal bitwise.
     """
@@ -131,7 +131,7 @@ class Family:
         ours = {name: look_up(theirs, path) for name, path in self.fields.items()}
         ours |= self.computed.read(theirs) if self.computed is not None else {}
         ours |= {name: getattr(whole, name) for name in COMMON_FIELDS if getattr(whole, name, None) is not None}
-        known = {*self.fields.values(), *COMMON_FIELDS, *NOT_KEPT}
+        known = {*self.fields.values(), *NOT_KEPT} | (set() if beside else {*COMMON_FIELDS})
         rest = {name: value for name, value in config_dict.items() if name not in known and name[0] != "_"}
         rest |= {BESIDE: beside} if beside else {}
         return {
@@ -175,7 +175,7 @@ class Family:
         common = {name: getattr(config, name) for name in COMMON_FIELDS}
         if self.nested is not None and model_type == self.nested[0]:
             return AutoConfig.for_model(model_type, **{**beside, **common, self.nested[1]: theirs})
-        return AutoConfig.for_model(self.model_type, **theirs, **common)
+        return AutoConfig.for_model(self.model_type, **{**theirs, **common})
 
     def unstored(self) -> dict[str, Any]:
         """Our fields that the family's config.json does not hold, with the value that its models have."""

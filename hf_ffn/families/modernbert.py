@@ -1,6 +1,6 @@
 """ModernBERT ([Warner et al. 2024](https://huggingface.co/papers/2412.13663)).
 
-Gated, without biases, with rotary positions, and with layers that see a neighbourhood alone between those that see all.
+Gated, without biases, with rotary positions, and with layers that see a neighbourhood alone among those that see all.
 """
 
 from transformers.core_model_loading import Chunk
