@@ -143,7 +143,7 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
     chosen = FAMILIES[name]
     source_class = source_class_for(model, chosen)
     config = chosen.source_config(model.config, source_class.config_class.model_type)
-    parts = {name: getattr(config, name).dtype for name in config.sub_configs}
+    parts = {name: part.dtype for name in config.sub_configs if (part := getattr(config, name)) is not None}
     state_dict = source_state_dict(model, chosen)
     with transformers_report_silenced():
         source_model, info = source_class.from_pretrained(
