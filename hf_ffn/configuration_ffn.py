@@ -15,6 +15,8 @@ from transformers.activations import ACT2FN
 from transformers.core_model_loading import WeightTransform
 from transformers.utils import logging
 
+from .checkpoint_ffn import with_tensor_shapes
+
 logger = logging.get_logger(__name__)
 
 
@@ -311,7 +313,10 @@ class FFNConfig(PreTrainedConfig):
             ValueError: the file names no family that is known here, or one of the other modality.
         """
         part = kwargs.pop("part", None) if cls.model_type == FFNConfig.model_type else None
+        given = dict(kwargs)
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        # Keywords that say where the file lies are the caller's still, and not among those that are left.
+        config_dict = with_tensor_shapes(config_dict, pretrained_model_name_or_path, given)
         return cls._as_native(config_dict, str(pretrained_model_name_or_path), part), kwargs
 
     @classmethod
