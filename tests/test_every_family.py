@@ -100,13 +100,6 @@ def convert(row: Row, ours: str, theirs: str, dtype: str, folder: Path) -> Case:
     return Case(folder / "source", original, converted, again)
 
 
-def inputs_for_ours(
-    model: PreTrainedModel, inputs: dict[str, torch.Tensor], prepared: dict[str, torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """The row's inputs, or where ours takes spectrograms these as the original takes them."""
-    return inputs if model.main_input_name in inputs else prepared
-
-
 def outputs_of(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Everything that a model gives for inputs."""
     dtype = model.dtype
@@ -130,8 +123,7 @@ def test_a_family_converts_exactly_and_goes_back(
     case.converted.set_attn_implementation(attention)
     inputs = row.inputs(case.original.config, padded)
     expected, again = (outputs_of(model, row.prepared(model, inputs)) for model in (case.original, case.again))
-    own = inputs_for_ours(case.converted, inputs, row.prepared(case.original, inputs))
-    found = outputs_of(case.converted, own)
+    found = outputs_of(case.converted, row.inputs_for_ours(case.converted, padded))
     expected = {name: tensor for name, tensor in expected.items() if name not in row.ours_lacks}
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
@@ -169,10 +161,9 @@ def test_dropout_falls_where_the_originals_falls(tmp_path: Path, row: Row, ours:
         source_class(theirs).from_pretrained(tmp_path, attn_implementation="eager"),
         getattr(hf_ffn, ours).from_pretrained(tmp_path, attn_implementation="eager"),
     ]
-    inputs = row.inputs(config, row.pads)
-    prepared = row.prepared(models[0], inputs)
+    inputs = (row.prepared(models[0], row.inputs(config, row.pads)), row.inputs_for_ours(models[1], row.pads))
     results = []
-    for model, its_inputs in zip(models, (prepared, inputs_for_ours(models[1], inputs, prepared)), strict=True):
+    for model, its_inputs in zip(models, inputs, strict=True):
         torch.manual_seed(7)
         results.append(model.train()(**its_inputs)[0])
         assert not torch.equal(results[-1], model.eval()(**its_inputs)[0])

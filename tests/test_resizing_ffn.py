@@ -294,7 +294,7 @@ def test_256_by_192_in_patches_of_16_is_193_tokens(save_source: Save) -> None:
 
 def save_row(row: Row, ours: str, theirs: str, folder: Path) -> type:
     """Save a telling model of a family to a folder; returns our class."""
-    telling_model(source_class(theirs), row.source_config()).save_pretrained(folder)
+    telling_model(source_class(theirs), row.source_config(theirs)).save_pretrained(folder)
     return getattr(hf_ffn, ours)
 
 

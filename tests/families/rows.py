@@ -60,6 +60,11 @@ class Row:
         """Inputs for the original that ask it for what ours computes."""
         return inputs if self.family.prepare is None else self.family.prepare(original, inputs)
 
+    def inputs_for_ours(self, model: PreTrainedModel, padded: bool) -> dict[str, torch.Tensor]:
+        """Inputs for a model of ours; where it takes spectrograms, these as the original takes them."""
+        inputs = self.inputs(model.config, padded)
+        return inputs if model.main_input_name in inputs else self.prepared(model, inputs)
+
     def source_config(self, theirs: str | None = None) -> PreTrainedConfig:
         """A new configuration of the family's own class; for a class that takes a larger one, that."""
         nested = self.family.nested
