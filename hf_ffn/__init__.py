@@ -3,6 +3,7 @@
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForAudioClassification,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
@@ -22,7 +23,12 @@ from .modeling_ffn_text import (
     FFNForTokenClassification,
     FFNTextModel,
 )
-from .modeling_ffn_vision import FFNForImageClassification, FFNVisionModel
+from .modeling_ffn_vision import (
+    FFNForAudioClassification,
+    FFNForImageClassification,
+    FFNForImageClassificationWithTeacher,
+    FFNVisionModel,
+)
 
 __version__ = "0.1.0"
 
@@ -35,6 +41,7 @@ AutoModelForSequenceClassification.register(FFNTextConfig, FFNForSequenceClassif
 AutoModelForTokenClassification.register(FFNTextConfig, FFNForTokenClassification)
 AutoModelForQuestionAnswering.register(FFNTextConfig, FFNForQuestionAnswering)
 AutoModelForImageClassification.register(FFNVisionConfig, FFNForImageClassification)
+AutoModelForAudioClassification.register(FFNVisionConfig, FFNForAudioClassification)
 
 __all__ = [
     "FAMILIES",
@@ -42,7 +49,9 @@ __all__ = [
     "EncoderBlock",
     "EquivalenceReport",
     "FFNConfig",
+    "FFNForAudioClassification",
     "FFNForImageClassification",
+    "FFNForImageClassificationWithTeacher",
     "FFNForMaskedLM",
     "FFNForQuestionAnswering",
     "FFNForSequenceClassification",

@@ -42,6 +42,7 @@ AUTO_MAPS = {
     "hf_ffn_vision": {
         "AutoConfig": "configuration_ffn.FFNVisionConfig",
         "AutoModel": "modeling_ffn_vision.FFNVisionModel",
+        "AutoModelForAudioClassification": "modeling_ffn_vision.FFNForAudioClassification",
         "AutoModelForImageClassification": "modeling_ffn_vision.FFNForImageClassification",
     },
 }

@@ -32,6 +32,8 @@ class ForeignFamily(Protocol):
 
     def translate_config(self, config_dict: dict[str, Any]) -> dict[str, Any]: ...
 
+    def of(self, config: PreTrainedConfig) -> "ForeignFamily": ...
+
     def weight_mapping(self, head: str | None = None) -> list[WeightTransform]: ...
 
 
@@ -72,12 +74,14 @@ class FFNConfig(PreTrainedConfig):
         layer_norm_eps (`float`, defaults to 1e-12): Added to the variance in every LayerNorm. BERT's and ViT's value;
             many libraries' default of 1e-5 gives visibly other outputs on rows of small variance.
         norm_bias (`bool`, defaults to `True`): Biases in the LayerNorms.
+        final_norm (`bool`, defaults to `True`): Whether pre-norm blocks are followed by one more LayerNorm.
         skip_first_norm (`bool`, defaults to `False`): Leave out the first LayerNorm of the first block, as the
             embeddings end with one (ModernBERT).
         gated (`bool`, defaults to `False`): `linear_2(act(linear_gate(x)) * linear_1(x))` in place of
             `linear_2(act(linear_1(x)))` ([Shazeer 2020](https://huggingface.co/papers/2002.05202)).
         ffn_bias (`bool`, defaults to `True`): Biases in the feed-forward block's linear layers.
         qkv_bias (`bool`, defaults to `True`): Biases in the query, key and value projections.
+        key_bias (`bool`, defaults to `True`): Bias in the key projection too, where `qkv_bias` is set (not in BEiT).
         attention_bias (`bool`, defaults to `True`): Bias in the attention's output projection.
         scale_query (`bool`, defaults to `False`): Scale queries before the product with the keys, and not the product
             (ESM). The same but for rounding.
@@ -93,6 +97,7 @@ class FFNConfig(PreTrainedConfig):
             block ([Touvron et al. 2021](https://huggingface.co/papers/2103.17239)). None for no such scale.
         drop_path_rate (`float`, defaults to 0.0): Stochastic depth, a probability: rises linearly from 0 in the
             first block to this in the last ([Huang et al. 2016](https://huggingface.co/papers/1603.09382)).
+        drop_path_constant (`bool`, defaults to `False`): That probability in every block alike (DINOv2).
         initializer_range (`float`, defaults to 0.02): Standard deviation of the truncated normal (cut at two
             standard deviations) that new weights are drawn from, as BERT's and ViT's own code does.
         source_family (`str`, *optional*): The family of checkpoints that the weights were converted from.
@@ -125,10 +130,12 @@ class FFNConfig(PreTrainedConfig):
     norm_order: str = "pre"
     layer_norm_eps: float | int = 1e-12
     norm_bias: bool = True
+    final_norm: bool = True
     skip_first_norm: bool = False
     gated: bool = False
     ffn_bias: bool = True
     qkv_bias: bool = True
+    key_bias: bool = True
     attention_bias: bool = True
     scale_query: bool = False
     layer_types: list[str] | None = None
@@ -138,6 +145,7 @@ class FFNConfig(PreTrainedConfig):
     inner_group_num: int = 1
     layer_scale_init_value: float | int | None = None
     drop_path_rate: float | int = 0.0
+    drop_path_constant: bool = False
     initializer_range: float | int = 0.02
     source_family: str | None = None
     source_config: dict[str, Any] | None = None
@@ -470,14 +478,49 @@ class FFNTextConfig(FFNConfig):
 @strict
 class FFNVisionConfig(FFNConfig):
     r"""
-    Configuration of the image encoder: `FFNConfig`, and what patches, pooling and heads need.
+    Configuration of the image encoder: `FFNConfig`, and what patches, positions, pooling and heads need.
 
     Args:
         image_size (`int` or `(int, int)`, defaults to 224): Height and width in pixels; one number for a square.
         patch_size (`int` or `(int, int)`, defaults to 16): Height and width of a patch in pixels.
+        patch_stride (`int` or `(int, int)`, *optional*): From one patch to the next, down and across; None for
+            `patch_size`. Less makes patches overlap (AST).
+        patch_bias (`bool`, defaults to `True`): Bias in the projection of patches.
         num_channels (`int`, defaults to 3): Channels of an image.
-        pooler_output_size (`int`, *optional*): Width of the pooled output; None for `hidden_size`.
-        pooler_act (`str`, defaults to `"tanh"`): Activation of the pooler.
+        use_cls_token (`bool`, defaults to `True`): Whether a class token stands before the patches.
+        use_distillation_token (`bool`, defaults to `False`): Whether a distillation token comes after it
+            ([Touvron et al. 2020](https://huggingface.co/papers/2012.12877)).
+        num_register_tokens (`int`, *optional*): Number of register tokens, without positions, before the patches
+            ([Darcet et al. 2023](https://huggingface.co/papers/2309.16588)). None for none; 0 for an empty tensor of
+            them, as DINOv3's checkpoints may have.
+        use_mask_token (`bool`, defaults to `False`): Whether the encoder has a token in place of masked patches.
+        position_embedding_type (`"absolute"`, `"rotary"` or `"none"`, defaults to `"absolute"`): Positions learnt and
+            added to the tokens (ViT), or turning queries and keys of patches (DINOv3).
+        prefix_positions (`bool`, defaults to `True`): Whether class and distillation token have learnt positions too.
+        interpolation_antialias (`bool`, defaults to `False`): Whether learnt positions are filtered where they are
+            interpolated to fewer.
+        rope_theta (`float`, defaults to 100.0): Base of the rotary positions' wave lengths.
+        pos_embed_shift (`float`, *optional*): In training, shift the coordinates of rotary positions, which go from -1
+            to 1, by up to this, at random.
+        pos_embed_jitter (`float`, *optional*): The same: stretch each direction by up to this factor.
+        pos_embed_rescale (`float`, *optional*): The same: stretch both directions alike by up to this factor.
+        use_relative_position_bias (`bool`, defaults to `False`): A learnt bias by offset between patches on attention
+            scores, for each block its own ([Bao et al. 2021](https://huggingface.co/papers/2106.08254)).
+        use_shared_relative_position_bias (`bool`, defaults to `False`): The same, one for all blocks.
+        embedding_norm (`bool`, defaults to `False`): Whether a LayerNorm ends the embeddings (CLIP).
+        embedding_dropout_prob (`float`, *optional*): Dropout after the embeddings; None for `hidden_dropout_prob`.
+        add_pooling_layer (`bool`, defaults to `True`): Whether the encoder pools.
+        pooling (`str`, defaults to `"cls"`): What the pooler starts from: the class token (`"cls"`), the patches'
+            `"mean"`, the mean of class and distillation token (`"cls_distillation"`), or a learnt query's
+            `"attention"` to all tokens (SigLIP).
+        pooler_norm (`bool`, defaults to `False`): LayerNorm in the pooler (CLIP, BEiT).
+        pooler_dense (`bool`, defaults to `True`): Dense layer and activation in the pooler (ViT).
+        pooler_output_size (`int`, *optional*): Width of that layer's output; None for `hidden_size`.
+        pooler_act (`str`, defaults to `"tanh"`): Activation after that layer.
+        classifier_pooling (`str`, defaults to `"cls"`): What an image classifier reads: the class token (`"cls"`), the
+            patches' `"mean"`, both (`"cls_mean"`), or the output of the `"pooler"`.
+        keep_pooler (`bool`, defaults to `False`): Whether an image classifier that does not read the pooler's output
+            has a pooler all the same, untrained, so that it can go back to a family whose classifiers have (CLIP).
         hidden_dropout_prob (`float`, defaults to 0.0): As in `FFNConfig`; ViT fine-tunes without dropout.
         attention_probs_dropout_prob (`float`, defaults to 0.0): As in `FFNConfig`; ViT fine-tunes without dropout.
     """
@@ -488,11 +531,40 @@ class FFNVisionConfig(FFNConfig):
     attention_probs_dropout_prob: float | int = 0.0
     image_size: int | list[int] | tuple[int, int] = 224
     patch_size: int | list[int] | tuple[int, int] = 16
+    patch_stride: int | list[int] | tuple[int, int] | None = None
+    patch_bias: bool = True
     num_channels: int = 3
+    use_cls_token: bool = True
+    use_distillation_token: bool = False
+    num_register_tokens: int | None = None
+    use_mask_token: bool = False
+    position_embedding_type: str = "absolute"
+    prefix_positions: bool = True
+    interpolation_antialias: bool = False
+    rope_theta: float | int = 100.0
+    pos_embed_shift: float | int | None = None
+    pos_embed_jitter: float | int | None = None
+    pos_embed_rescale: float | int | None = None
+    use_relative_position_bias: bool = False
+    use_shared_relative_position_bias: bool = False
+    embedding_norm: bool = False
+    embedding_dropout_prob: float | int | None = None
+    add_pooling_layer: bool = True
+    pooling: str = "cls"
+    pooler_norm: bool = False
+    pooler_dense: bool = True
     pooler_output_size: int | None = None
     pooler_act: str = "tanh"
+    classifier_pooling: str = "cls"
+    keep_pooler: bool = False
 
     _sizes: ClassVar[tuple[str, ...]] = (*FFNConfig._sizes, "num_channels", "pooler_output_size")
+    _probabilities: ClassVar[tuple[str, ...]] = (*FFNConfig._probabilities, "embedding_dropout_prob")
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "position_embedding_type": ("absolute", "rotary", "none"),
+        "pooling": ("cls", "mean", "cls_distillation", "attention"),
+        "classifier_pooling": ("cls", "mean", "cls_mean", "pooler"),
+    }
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.pooler_output_size is None:
@@ -502,19 +574,83 @@ class FFNVisionConfig(FFNConfig):
     def validate_architecture(self) -> None:
         """Refuse values that no image encoder can be built from (see `FFNConfig.validate_architecture`)."""
         super().validate_architecture()
+        for name, choices in self._choices.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}='{getattr(self, name)}' must be one of {', '.join(map(repr, choices))}")
         self._require_activation("pooler_act")
-        for name in ("image_size", "patch_size"):
-            if min(height_and_width(getattr(self, name), name)) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1 in height and width")
+        self._validate_sizes()
+        self._validate_tokens()
+        self._validate_positions()
+
+    def _validate_sizes(self) -> None:
+        for name in ("image_size", "patch_size", "patch_stride"):
+            value = getattr(self, name)
+            if value is not None and min(height_and_width(value, name)) < 1:
+                raise ValueError(f"{name}={value} must be at least 1 in height and width")
         if min(self.grid_size) < 1:
             raise ValueError(f"image_size={self.image_size} is smaller than one patch of patch_size={self.patch_size}")
+        if self.num_register_tokens is not None and self.num_register_tokens < 0:
+            raise ValueError(f"num_register_tokens={self.num_register_tokens} must be at least 0")
+
+    def _validate_tokens(self) -> None:
+        reads_cls = {"pooling": self.add_pooling_layer, "classifier_pooling": True}
+        for name, used in reads_cls.items():
+            value = getattr(self, name)
+            if used and value.startswith("cls") and not self.use_cls_token:
+                raise ValueError(f"{name}='{value}' needs use_cls_token=True")
+            if used and value == "cls_distillation" and not self.use_distillation_token:
+                raise ValueError(f"{name}='{value}' needs use_distillation_token=True")
+        if self.classifier_pooling == "pooler" and not self.add_pooling_layer:
+            raise ValueError("classifier_pooling='pooler' needs add_pooling_layer=True")
+
+    def _validate_positions(self) -> None:
+        if self.position_embedding_type == "rotary" and self.hidden_size // self.num_attention_heads % 4:
+            raise ValueError(
+                f"position_embedding_type='rotary' needs a number of channels that 4 divides in each head, and "
+                f"hidden_size={self.hidden_size} with num_attention_heads={self.num_attention_heads} has "
+                f"{self.hidden_size // self.num_attention_heads}"
+            )
+        if not 0 < self.rope_theta < math.inf:
+            raise ValueError(f"rope_theta={self.rope_theta} must be a finite number greater than 0")
+        for name in ("pos_embed_jitter", "pos_embed_rescale"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value < math.inf:
+                raise ValueError(f"{name}={value} is a factor and must be at least 1")
+        if self.has_window_bias and (not self.use_cls_token or self.num_prefix_tokens != 1):
+            raise ValueError(
+                "use_relative_position_bias and use_shared_relative_position_bias need the class token, and no other "
+                "token, before the patches"
+            )
 
     @property
     def grid_size(self) -> tuple[int, int]:
         """Number of patches (down, across) in an image of `image_size`."""
-        height, width = height_and_width(self.image_size)
-        patch_height, patch_width = height_and_width(self.patch_size)
-        return height // patch_height, width // patch_width
+        image_size, patch_size = height_and_width(self.image_size), height_and_width(self.patch_size)
+        stride = patch_size if self.patch_stride is None else height_and_width(self.patch_stride)
+        down, across = ((image_size[axis] - patch_size[axis]) // stride[axis] + 1 for axis in (0, 1))
+        return down, across
+
+    @property
+    def num_prefix_tokens(self) -> int:
+        """Number of tokens before the patches."""
+        return self.use_cls_token + self.use_distillation_token + (self.num_register_tokens or 0)
+
+    @property
+    def has_window_bias(self) -> bool:
+        """Whether attention has a learnt bias by offset between patches."""
+        return self.use_relative_position_bias or self.use_shared_relative_position_bias
+
+    @property
+    def pooled_size(self) -> int:
+        """Width of the pooled output."""
+        return self.pooler_output_size if self.pooler_dense and self.pooler_output_size else self.hidden_size
+
+    @property
+    def classifier_input_size(self) -> int:
+        """Width of what an image classifier reads."""
+        return {"pooler": self.pooled_size, "cls_mean": 2 * self.hidden_size}.get(
+            self.classifier_pooling, self.hidden_size
+        )
 
 
 def unknown_family(source: str, model_type: str | None) -> ValueError:

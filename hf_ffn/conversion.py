@@ -1,5 +1,6 @@
 """From other families' checkpoints to ours and back, as whole folders."""
 
+import inspect
 import os
 import shutil
 from pathlib import Path
@@ -23,7 +24,12 @@ from .modeling_ffn_text import (
     FFNForTokenClassification,
     FFNTextModel,
 )
-from .modeling_ffn_vision import FFNForImageClassification, FFNVisionModel
+from .modeling_ffn_vision import (
+    FFNForAudioClassification,
+    FFNForImageClassification,
+    FFNForImageClassificationWithTeacher,
+    FFNVisionModel,
+)
 
 if TYPE_CHECKING:
     from .equivalence import EquivalenceReport
@@ -42,6 +48,8 @@ TASKS: dict[str, dict[str, type[FFNPreTrainedModel]]] = {
     "hf_ffn_vision": {
         "base": FFNVisionModel,
         "image-classification": FFNForImageClassification,
+        "image-classification-with-teacher": FFNForImageClassificationWithTeacher,
+        "audio-classification": FFNForAudioClassification,
     },
 }
 
@@ -89,8 +97,9 @@ def model_class_for(source: str | os.PathLike, task: str | None = None, **hub_kw
 
 def family_of_config(raw_config: dict[str, Any]) -> Family | None:
     """The family of a config.json; None for one of ours or an unknown one."""
+    model_type = raw_config.get("model_type")
     for family in FAMILIES.values():
-        if family.model_type == raw_config.get("model_type"):
+        if model_type == family.model_type or (family.nested is not None and model_type == family.nested[0]):
             return family
     return None
 
@@ -109,10 +118,11 @@ def source_class_for(model: PreTrainedModel, family: Family) -> type[PreTrainedM
     return getattr(transformers, name)
 
 
-def pooler_keyword(model: PreTrainedModel) -> dict[str, bool]:
-    """What the family's base class must be told, so that it makes no random pooler where ours has none."""
-    could_have_one = getattr(model.config, "add_pooling_layer", True)
-    return {"add_pooling_layer": False} if could_have_one and getattr(model, "pooler", False) is None else {}
+def pooler_keyword(model: PreTrainedModel, source_class: type[PreTrainedModel]) -> dict[str, bool]:
+    """What the family's base class must be told, so that it has a pooler where ours has one, and no random one."""
+    if "add_pooling_layer" not in inspect.signature(source_class).parameters:
+        return {}
+    return {"add_pooling_layer": getattr(model, "pooler", None) is not None}
 
 
 def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTrainedModel:
@@ -132,7 +142,9 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
         raise ValueError(f"{reason}: pass family= one of {', '.join(FAMILIES)}")
     chosen = FAMILIES[name]
     source_class = source_class_for(model, chosen)
-    config = chosen.source_config(model.config)
+    config = chosen.source_config(model.config, source_class.config_class.model_type)
+    sub_configs = {name: getattr(config, name) for name in config.sub_configs}
+    dtypes = {name: part.dtype for name, part in sub_configs.items() if part is not None}
     state_dict = source_state_dict(model, chosen)
     with transformers_report_silenced():
         source_model, info = source_class.from_pretrained(
@@ -142,8 +154,11 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
             dtype=model.dtype,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
-            **pooler_keyword(model),
+            **pooler_keyword(model, source_class),
         )
+    # Loading writes its precision into the configurations of a larger model's parts, which may have had none.
+    for name, dtype in dtypes.items():
+        getattr(source_model.config, name).dtype = dtype
     left = [f"{key}: {', '.join(sorted(map(str, names)))}" for key, names in info.items() if names]
     if left:
         raise ValueError(f"{source_class.__name__} does not take this {type(model).__name__}: {'; '.join(left)}")
@@ -154,7 +169,7 @@ def source_state_dict(model: PreTrainedModel, family: Family) -> dict[str, torch
     """The weights of a model of ours under the family's names."""
     own = getattr(model, "_weight_conversions", None)
     # transformers reverts what it finds here, and would look for a mapping of its own where this is None.
-    model._weight_conversions = family.source_mapping(type(model).__name__)
+    model._weight_conversions = family.of(model.config).source_mapping(type(model).__name__)
     try:
         return revert_weight_conversion(model, model.state_dict())
     finally:

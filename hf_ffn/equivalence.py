@@ -24,7 +24,7 @@ from .conversion import (
     to_source_model,
 )
 from .families import Family
-from .loading_ffn import converted
+from .loading_ffn import converted, transformers_report_silenced
 from .modeling_ffn import EncoderBlock
 
 # Fields that say how a model is run or where it comes from, and not what it computes.
@@ -206,7 +206,11 @@ def verify(
     if model is None:
         model = model_class.from_pretrained(source, **hub_kwargs)
     source_class = source_class_for(model, family)
-    original = source_class.from_pretrained(source, dtype=model.dtype, **pooler_keyword(model), **hub_kwargs)
+    # What stays behind is said when ours is loaded.
+    with transformers_report_silenced():
+        original = source_class.from_pretrained(
+            source, dtype=model.dtype, **pooler_keyword(model, source_class), **hub_kwargs
+        )
 
     report = EquivalenceReport(str(source), source_class.__name__, type(model).__name__)
     report.checks += compare_configs(model, family, raw_config)
@@ -220,7 +224,7 @@ def verify(
                 # Older classes of transformers have but the one back end.
                 same = getattr(theirs, f"_supports_{attention}", True)
                 theirs.set_attn_implementation(attention if same else "eager")
-                bitwise = same and dtype == "float32" and not family.rounding
+                bitwise = same and dtype == "float32" and not family.of(model.config).rounding
                 report.checks += compare_outputs(theirs, ours, family, f"{dtype} {attention}", seed, bitwise)
     finally:
         model.set_attn_implementation(own_attention)
@@ -247,7 +251,7 @@ def compare_tensors(original: PreTrainedModel, model: PreTrainedModel, family: F
     # A base model's names have no prefix, and some renamings only give the one with it or the one without.
     ours = model.state_dict()
     theirs = {}
-    mapping = family.weight_mapping(type(model).__name__)
+    mapping = family.of(model.config).weight_mapping(type(model).__name__)
     for name, tensor in converted(original.state_dict(), mapping).items():
         name = next((n for n in (name, f"model.{name}", name.removeprefix("model.")) if n in ours), name)
         theirs[name] = tensor
@@ -283,7 +287,10 @@ def compare_outputs(
     for each in models:
         blocks = our_blocks(each) if each is model else their_blocks(each, family)
         with recorded(blocks) as recorded_calls:
-            results.append(each(**inputs))
+            own = family.prepare(each, inputs) if family.prepare is not None and each is not model else inputs
+            # Not every original brings pixels to its own precision.
+            own = {name: t.to(each.dtype) if t.is_floating_point() else t for name, t in own.items()}
+            results.append(each(**own))
         calls.append(recorded_calls)
 
     def compare(kind: str, name: str, found: list[torch.Tensor], layer: int | None = None) -> Check:
@@ -360,11 +367,13 @@ def recorded(blocks: list[nn.Module]) -> Iterator[list[Call]]:
 
 
 def example_inputs(model: PreTrainedModel, seed: int) -> dict[str, torch.Tensor]:
-    """Random images, or random token ids in sequences of several lengths, padded left and right."""
+    """Random images or spectrograms, or random token ids in sequences of several lengths, padded left and right."""
     generator = torch.Generator().manual_seed(seed)
     config = model.config
-    if model.main_input_name == "pixel_values":
+    if "text" not in model.input_modalities:
         height, width = model.base_model.embeddings.image_size
+        if model.input_modalities == ("audio",):
+            return {"input_values": torch.randn(2, width, height, generator=generator)}
         return {"pixel_values": torch.randn(2, config.num_channels, height, width, generator=generator)}
     # Long enough to reach beyond the window of local attention
     length = min(24 + (config.sliding_window or 0), config.longest_sequence or config.max_position_embeddings)
@@ -404,7 +413,7 @@ def compare_round_trip(original: PreTrainedModel, model: PreTrainedModel) -> Ite
             yield Check("round trip", "export", False, str(error))
             return
         again, info = type(original).from_pretrained(
-            folder, dtype=model.dtype, output_loading_info=True, **pooler_keyword(model)
+            folder, dtype=model.dtype, output_loading_info=True, **pooler_keyword(model, type(original))
         )
     left = {key: sorted(map(str, value)) for key, value in info.items() if value}
     yield Check("round trip", "nothing missing or unexpected", not left, str(left) if left else "")

@@ -55,7 +55,12 @@ class LoadingReport:
     def __str__(self) -> str:
         lines = [f"newly made, train it before use: {name}" for name in self.new]
         lines += [f"left out, the checkpoint has none: {name}" for name in self.left_out]
-        lines += [f"not used: {name} ({reason})" for name, reason in self.unused.items()]
+        for reason in dict.fromkeys(self.unused.values()):
+            names = [name for name, its_reason in self.unused.items() if its_reason == reason]
+            # Of a whole tower the first will do: all are in `unused`.
+            lines += [f"not used: {name} ({reason})" for name in (names if len(names) <= 8 else names[:1])]
+            if len(names) > 8:
+                lines.append(f"not used: {len(names) - 1} more like this")
         return "\n".join(f"  {line}" for line in [*lines, *self.notes])
 
 
@@ -84,7 +89,7 @@ def load_model(
     config, kwargs = resolve_config(model_class, source, kwargs)
     if family is not None:
         # transformers looks the weight mapping up by the configuration's model_type, which only this instance bears.
-        config.model_type = register_mapping(family, model_class)
+        config.model_type = register_mapping(family.of(config), model_class)
     if source is not None and kwargs.get("use_safetensors") is not False and kwargs.get("variant") is None:
         refuse_unreadable_or_integer_weights(weight_files(source, kwargs))
 
@@ -103,8 +108,9 @@ def load_model(
 
     report = LoadingReport(source=str(source), family=family.name if family else None)
     new_rows = judge(model, info, report, family, raw_config, tolerate_mismatch)
-    if hasattr(model, "classifier"):
+    if any(hasattr(model, name) for name in model._label_modules):
         align_labels(model, labels_of(raw_config), report, new_rows, tolerate_mismatch)
+    model.freeze_unused()
     model.loading_report = report
     if str(report):
         logger.warning(f"{model_class.__name__} from '{source}':\n{report}")
@@ -213,7 +219,7 @@ def judge(
     new_rows, faults = False, [f"missing: {name}" for name in sorted(missing)]
     for name, in_checkpoint, in_model in sorted(info["mismatched_keys"]):
         labels_differ = len(labels_of(raw_config)) == in_checkpoint[0] != in_model[0]
-        if name.startswith("classifier.") and labels_differ:
+        if name.rpartition(".")[0] in model._label_modules and labels_differ:
             new_rows = True
         elif tolerate_mismatch:
             report.new.append(f"{name} ({tuple(in_checkpoint)} in the checkpoint)")
@@ -269,18 +275,20 @@ def align_labels(
     Raises:
         ValueError: the checkpoint's classifier has unnamed labels (`LABEL_0`…), and names are asked for.
     """
+    classifiers = [getattr(model, name) for name in model._label_modules]
+    names = " and ".join(model._label_modules)
     new = {int(index): name for index, name in model.config.id2label.items()}
     model.config.id2label = new
     model.config.label2id = {name: index for index, name in new.items()}
     if new_rows:
-        report.new.append(f"classifier (for {len(new)} labels in place of {len(old)})")
-    elif "classifier" in report.new or old == new:
+        report.new.append(f"{names} (for {len(new)} labels in place of {len(old)})")
+    elif set(model._label_modules) <= set(report.new) or old == new:
         return
     elif sorted(old.values()) == sorted(new.values()):
         row_of = {name: index for index, name in old.items()}
         rows = torch.tensor([row_of[new[index]] for index in range(len(new))])
         with torch.no_grad():
-            for parameter in model.classifier.parameters():
+            for parameter in (each for classifier in classifiers for each in classifier.parameters()):
                 parameter.copy_(parameter[rows.to(parameter.device)])
         report.notes.append(f"labels in another order than the checkpoint's: rows moved, now {list(new.values())}")
     elif unnamed(new):
@@ -293,8 +301,9 @@ def align_labels(
             f"yourself where you know their order, or pass ignore_mismatched_sizes=True for a new classifier."
         )
     else:
-        draw_anew(model, model.classifier)
-        report.new.append(f"classifier (for the labels {list(new.values())} in place of {list(old.values())})")
+        for classifier in classifiers:
+            draw_anew(model, classifier)
+        report.new.append(f"{names} (for the labels {list(new.values())} in place of {list(old.values())})")
     if new_rows and unnamed(new):
         report.notes.append(f"the new labels are unnamed ({', '.join(new.values())}): pass id2label to name them")
 
@@ -323,7 +332,7 @@ def read_feed_forward(
     if not 0 <= layer < len(paths):
         raise ValueError(f"layer={layer}: '{source}' has the layers 0…{len(paths) - 1}")
     family = FOREIGN_FAMILIES.get(raw_config["model_type"])
-    mapping = family.weight_mapping() if family else []
+    mapping = family.of(config).weight_mapping() if family else []
     wanted = re.compile(rf"^(?:model\.)?encoder\.{re.escape(paths[layer])}\.ffn\.(.+)$")
 
     found_in_files: dict[str, torch.Tensor] = {}

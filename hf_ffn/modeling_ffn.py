@@ -102,7 +102,7 @@ class SelfAttention(nn.Module):
     """Bidirectional multi-head self-attention with its output projection and dropout.
 
     Args:
-        config: an `FFNConfig`; `qkv_bias` rules the three input projections, `attention_bias` the output's.
+        config: an `FFNConfig`; `qkv_bias` and `key_bias` rule the input projections, `attention_bias` the output's.
         layer_idx: which block of the encoder this is in, from 0; `config.layer_types` may make it a local one.
     """
 
@@ -118,7 +118,7 @@ class SelfAttention(nn.Module):
         self.attention_dropout = config.attention_probs_dropout_prob
         self.is_causal = False
         self.q_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
-        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias and config.key_bias)
         self.v_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
         self.o_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -224,7 +224,8 @@ class EncoderBlock(GradientCheckpointingLayer):
         self.norm_2 = layer_norm(config)
         self.layer_scale_1 = layer_scale(config)
         self.layer_scale_2 = layer_scale(config)
-        self.drop_path = DropPath(config.drop_path_rate * layer_idx / max(config.num_hidden_layers - 1, 1))
+        depth = 1.0 if config.drop_path_constant else layer_idx / max(config.num_hidden_layers - 1, 1)
+        self.drop_path = DropPath(config.drop_path_rate * depth)
 
     def forward(
         self,
@@ -271,7 +272,7 @@ class EncoderGroup(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of `EncoderBlock`s; pre-norm stacks end with one more LayerNorm.
+    """A stack of `EncoderBlock`s; pre-norm stacks end with one more LayerNorm, but for `final_norm=False`.
 
     Args:
         config: an `FFNConfig`, or one of its subclasses.
@@ -285,7 +286,7 @@ class Encoder(nn.Module):
             if config.num_hidden_groups is None
             else [EncoderGroup(config) for _ in range(config.num_hidden_groups)]
         )
-        self.norm = layer_norm(config) if config.norm_order == "pre" else nn.Identity()
+        self.norm = layer_norm(config) if config.norm_order == "pre" and config.final_norm else nn.Identity()
         self.relative_attention_bias = (
             RelativeAttentionBias(config) if config.relative_attention_num_buckets is not None else None
         )
@@ -299,21 +300,22 @@ class Encoder(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
         position_embeddings: Any = None,
+        position_bias: torch.Tensor | list[torch.Tensor] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """Map `(batch, sequence, hidden_size)` to the same shape; for the others see `SelfAttention.forward`.
 
         Where `config.layer_types` names two, masks and rotary embeddings come as a dictionary with one for each type.
+        A list of position biases holds one for each block.
         """
-        position_bias = None
         if self.relative_attention_bias is not None:
             position_bias = self.relative_attention_bias(hidden_states.shape[1])
-        for layer in self.blocks():
+        for index, layer in enumerate(self.blocks()):
             hidden_states = layer(
                 hidden_states,
                 for_type(attention_mask, layer.layer_type),
                 for_type(position_embeddings, layer.layer_type),
-                position_bias,
+                position_bias[index] if isinstance(position_bias, list) else position_bias,
                 **kwargs,
             )
         return self.norm(hidden_states)
@@ -378,6 +380,9 @@ class FFNPreTrainedModel(PreTrainedModel):
     # Modules that a checkpoint of another task may lack, and that are then newly made.
     _new_head_modules: tuple[str, ...] = ()
 
+    # Modules whose rows are the labels.
+    _label_modules: tuple[str, ...] = ("classifier",)
+
     def __init__(self, config: FFNConfig, *args: Any, **kwargs: Any) -> None:
         # Overrides passed to `from_pretrained` reach the configuration after its own check.
         config.validate_architecture()
@@ -394,6 +399,9 @@ class FFNPreTrainedModel(PreTrainedModel):
                 init.zeros_(module.weight[padding_idx])
         elif isinstance(module, LayerScale):
             init.constant_(module.scale, module.init_value)
+
+    def freeze_unused(self) -> None:
+        """Take out of training what this model only holds to go back to its family; loading does it too."""
 
     @classmethod
     def from_pretrained(

@@ -2,7 +2,13 @@
 
 from ..configuration_ffn import FOREIGN_FAMILIES
 from .albert import ALBERT
+from .ast import AST
+from .beit import BEIT, DATA2VEC_VISION
 from .bert import BERT, ERNIE
+from .clip import CLIP, SIGLIP
+from .deit import DEIT
+from .dinov2 import DINOV2, DINOV2_WITH_REGISTERS
+from .dinov3 import DINOV3
 from .distilbert import DISTILBERT
 from .electra import ELECTRA
 from .esm import ESM
@@ -10,7 +16,8 @@ from .family import Family
 from .modernbert import MODERNBERT
 from .mpnet import MPNET
 from .roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, ROBERTA_PRELAYERNORM, XLM_ROBERTA
-from .vit import VIT
+from .vit import IJEPA, VIT, VIT_MSN
+from .vit_mae import VIT_MAE
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -29,9 +36,24 @@ FAMILIES: dict[str, Family] = {
         ESM,
         MODERNBERT,
         VIT,
+        DEIT,
+        VIT_MAE,
+        VIT_MSN,
+        IJEPA,
+        DINOV2,
+        DINOV2_WITH_REGISTERS,
+        DINOV3,
+        CLIP,
+        SIGLIP,
+        BEIT,
+        DATA2VEC_VISION,
+        AST,
     )
 }
 
-FOREIGN_FAMILIES.update({family.model_type: family for family in FAMILIES.values()})
+for _family in FAMILIES.values():
+    FOREIGN_FAMILIES[_family.model_type] = _family
+    if _family.nested is not None:
+        FOREIGN_FAMILIES[_family.nested[0]] = _family
 
 __all__ = ["FAMILIES", "Family"]

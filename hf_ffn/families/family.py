@@ -1,9 +1,11 @@
 """What a family of checkpoints is: how it names what we have, both ways."""
 
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
-from transformers import AutoConfig, PreTrainedConfig
+import torch
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.core_model_loading import WeightConverter, WeightRenaming, WeightTransform
 
 from ..configuration_ffn import FFNTextConfig, FFNVisionConfig
@@ -16,7 +18,25 @@ NOT_KEPT = ("architectures", "model_type", "num_labels", "torch_dtype", "transfo
 
 CONFIG_CLASSES = {each.model_type: each for each in (FFNTextConfig, FFNVisionConfig)}
 
+# Where `source_config` keeps what a larger model's config.json holds beside this family's part.
+BESIDE = "beside"
+
 Renamings = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Fields of ours that have to be computed from the family's, and back.
+
+    Attributes:
+        ours: their names.
+        read: the family's configuration -> these fields. Raises ValueError for what does not convert.
+        write: our configuration -> fields of the family's. Raises ValueError for what it cannot express.
+    """
+
+    ours: tuple[str, ...]
+    read: Callable[[Any], dict[str, Any]]
+    write: Callable[[Any], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -31,6 +51,8 @@ class Family:
             may be one of theirs.
         fixed: our fields that the family does not store, with the one value that its models have. What is in neither
             has our default, which is that the feature is off.
+        when_gated: attributes of this family that are others where the blocks are gated.
+        computed: fields that are in neither, for they mean the same only after some arithmetic.
         refused: their fields that have no counterpart here, with the one value that converts.
         weights: pairs of their name and ours, regular expressions applied in order to every tensor's name.
         head_weights: the same for single classes of ours, applied before.
@@ -39,6 +61,9 @@ class Family:
         heads: our class -> theirs.
         also_reads: their classes that hold more than any of ours, and the class of ours that takes most of it.
         unused: patterns of tensors (by our names) that have no place here, with the reason.
+        nested: the model type of larger models that hold one of these, and the field of their configuration that is
+            this family's.
+        prepare: brings the family's own model to compute what ours does, and gives its inputs for ours.
         layers: where the family's base model keeps its list of blocks (a regular expression where there are several).
         rounding: why float32 results are equal but for rounding; empty where they are equal bitwise.
     """
@@ -54,10 +79,18 @@ class Family:
     layers: str
     head_weights: dict[str, Renamings] = field(default_factory=dict)
     fused: tuple[tuple[str, list[str], Any], ...] = ()
+    when_gated: dict[str, Any] = field(default_factory=dict)
+    computed: Computed | None = None
+    nested: tuple[str, str] | None = None
+    prepare: Callable[[PreTrainedModel, dict[str, torch.Tensor]], dict[str, torch.Tensor]] | None = None
     dialects: Renamings = ()
     also_reads: dict[str, str] = field(default_factory=dict)
     unused: dict[str, str] = field(default_factory=dict)
     rounding: str = ""
+
+    def of(self, config: PreTrainedConfig) -> "Family":
+        """The family in the form that a configuration of ours has."""
+        return replace(self, **self.when_gated) if config.gated else self
 
     def weight_mapping(self, head: str | None = None) -> list[WeightTransform]:
         """How the family's weights become ours, for transformers' loader.
@@ -83,7 +116,12 @@ class Family:
         Raises:
             ValueError: a field is set to what does not convert.
         """
-        theirs = AutoConfig.for_model(**config_dict)
+        whole = theirs = AutoConfig.for_model(**config_dict)
+        beside: dict[str, Any] = {}
+        if self.nested is not None and whole.model_type == self.nested[0]:
+            theirs = getattr(whole, self.nested[1])
+            beside = {name: value for name, value in config_dict.items() if name not in (*NOT_KEPT, self.nested[1])}
+            config_dict = config_dict.get(self.nested[1]) or {}
         for path, value in self.refused.items():
             found = look_up(theirs, path, value)
             if found != value:
@@ -91,9 +129,11 @@ class Family:
                     f"A {self.name} checkpoint with {path}={found!r} does not convert (only {path}={value!r} does)"
                 )
         ours = {name: look_up(theirs, path) for name, path in self.fields.items()}
-        ours |= {name: getattr(theirs, name) for name in COMMON_FIELDS if getattr(theirs, name, None) is not None}
-        known = {*self.fields.values(), *COMMON_FIELDS, *NOT_KEPT}
+        ours |= self.computed.read(theirs) if self.computed is not None else {}
+        ours |= {name: getattr(whole, name) for name in COMMON_FIELDS if getattr(whole, name, None) is not None}
+        known = {*self.fields.values(), *NOT_KEPT} | (set() if beside else {*COMMON_FIELDS})
         rest = {name: value for name, value in config_dict.items() if name not in known and name[0] != "_"}
+        rest |= {BESIDE: beside} if beside else {}
         return {
             **ours,
             **self.fixed,
@@ -102,8 +142,12 @@ class Family:
             "source_config": rest,
         }
 
-    def source_config(self, config: PreTrainedConfig) -> PreTrainedConfig:
+    def source_config(self, config: PreTrainedConfig, model_type: str | None = None) -> PreTrainedConfig:
         """Turn our configuration back into the family's.
+
+        Args:
+            config: ours.
+            model_type: the family's, or that of the larger models that hold it (`nested`).
 
         Raises:
             ValueError: a field has a value that the family cannot express.
@@ -117,6 +161,7 @@ class Family:
                     f"{self.name} cannot express {name}={getattr(config, name)!r}: its models have {name}={value!r}"
                 )
         theirs = dict(config.source_config or {})
+        beside = theirs.pop(BESIDE, {})
         stored: dict[str, str] = {}
         for name, path in self.fields.items():
             other = stored.setdefault(path, name)
@@ -126,12 +171,16 @@ class Family:
                     f"{other}={getattr(config, other)!r}: its models have one number for both"
                 )
             put(theirs, path, getattr(config, name))
-        theirs |= {name: getattr(config, name) for name in COMMON_FIELDS}
-        return AutoConfig.for_model(self.model_type, **theirs)
+        theirs |= self.computed.write(config) if self.computed is not None else {}
+        common = {name: getattr(config, name) for name in COMMON_FIELDS}
+        if self.nested is not None and model_type == self.nested[0]:
+            return AutoConfig.for_model(model_type, **{**beside, **common, self.nested[1]: theirs})
+        return AutoConfig.for_model(self.model_type, **{**theirs, **common})
 
     def unstored(self) -> dict[str, Any]:
         """Our fields that the family's config.json does not hold, with the value that its models have."""
         own = {each.name for each in fields(PreTrainedConfig)} | {"source_family", "source_config"}
+        own |= set(self.computed.ours) if self.computed is not None else set()
         defaults = {
             each.name: each.default
             for each in fields(CONFIG_CLASSES[self.native_type])
