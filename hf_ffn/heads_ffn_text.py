@@ -27,8 +27,14 @@ class MaskedLMHead(nn.Module):
         self.decoder = nn.Linear(size, config.vocab_size, bias=config.decoder_bias)
         # BERT's files hold the decoder's bias under this name, and the two are tied. Where they are not, BERT's files
         # still hold both, and this one is kept for the way back.
-        used = config.tie_word_embeddings or not config.decoder_bias
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size), requires_grad=used) if config.lm_head_bias else None
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.lm_head_bias else None
+        self.bias_is_kept_only = config.lm_head_bias and config.decoder_bias and not config.tie_word_embeddings
+        self.freeze_what_is_not_trained()
+
+    def freeze_what_is_not_trained(self) -> None:
+        """A bias that the decoder does not use would wait for its gradient in vain."""
+        if self.bias is not None and self.bias_is_kept_only:
+            self.bias.requires_grad_(False)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Map `(batch, sequence, hidden_size)` to `(batch, sequence, vocab_size)`."""
@@ -103,6 +109,10 @@ class ContactHead(nn.Module):
         assert isinstance(config.eos_token_id, int)
         self.eos_token_id = config.eos_token_id
         self.regression = nn.Linear(config.num_hidden_layers * config.num_attention_heads, 1)
+        self.freeze_what_is_not_trained()
+
+    def freeze_what_is_not_trained(self) -> None:
+        """No task's loss depends on this head."""
         self.requires_grad_(False)
 
     def forward(self, input_ids: torch.Tensor, attentions: torch.Tensor) -> torch.Tensor:

@@ -214,6 +214,10 @@ def judge(
             else:
                 report.new.append(head)
 
+    # Behind a layer that is newly made, a classifier of another task says nothing.
+    if "head" in report.new and "classifier" not in report.new and hasattr(model, "classifier"):
+        draw_anew(model, model.classifier)
+        report.new.append("classifier")
     new_rows, faults = False, [f"missing: {name}" for name in sorted(missing)]
     for name, in_checkpoint, in_model in sorted(info["mismatched_keys"]):
         labels_differ = len(labels_of(raw_config)) == in_checkpoint[0] != in_model[0]
@@ -300,13 +304,19 @@ def align_labels(
         )
     else:
         for classifier in classifiers:
-            for part in (classifier, *classifier.parameters()):
-                part._is_hf_initialized = False
-            with torch.no_grad():
-                model._init_weights(classifier)
+            draw_anew(model, classifier)
         report.new.append(f"{names} (for the labels {list(new.values())} in place of {list(old.values())})")
     if new_rows and unnamed(new):
         report.notes.append(f"the new labels are unnamed ({', '.join(new.values())}): pass id2label to name them")
+
+
+def draw_anew(model: PreTrainedModel, module: torch.nn.Module) -> None:
+    """Initialise a module whose weights were loaded."""
+    parts: list[Any] = [module, *module.parameters()]
+    for part in parts:
+        part._is_hf_initialized = False
+    with torch.no_grad():
+        model._init_weights(module)
 
 
 def unnamed(labels: dict[int, str]) -> bool:

@@ -35,6 +35,13 @@ class FFNTextPreTrainedModel(FFNPreTrainedModel):
     _no_split_modules = ["FFNTextEmbeddings", "EncoderBlock"]
     _computed_buffers = ("rotary_embeddings.inv_freq", "rotary_embeddings.local_inv_freq")
 
+    def tie_weights(self, *args: Any, **kwargs: Any) -> None:
+        # Loading puts new parameters in place, and calls this after.
+        super().tie_weights(*args, **kwargs)
+        for module in self.modules():
+            if isinstance(module, (ContactHead, MaskedLMHead)):
+                module.freeze_what_is_not_trained()
+
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, MaskedLMHead) and module.bias is not None:
@@ -187,12 +194,6 @@ class FFNForMaskedLM(FFNTextPreTrainedModel):
             self.lm_head.bias = new_embeddings.bias
         else:
             self.lm_head.bias = nn.Parameter(new_embeddings.bias.detach().clone(), requires_grad=False)
-
-    def tie_weights(self, *args: Any, **kwargs: Any) -> None:
-        super().tie_weights(*args, **kwargs)
-        unused = not self.config.tie_word_embeddings and self.lm_head.decoder.bias is not None
-        if unused and self.lm_head.bias is not None:
-            self.lm_head.bias.requires_grad_(False)
 
     @can_return_tuple
     def forward(

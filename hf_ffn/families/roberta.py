@@ -8,10 +8,8 @@ from .family import BERT_LAYERS, ENCODER_ONLY, GAMMA_BETA, POSITION_IDS, POST_NO
 
 LM_HEAD = ((r"lm_head\.layer_norm", "lm_head.norm"),)
 
-# The head of sequences bears the name of the token classifier, which may not be taken for its last layer.
+# The head of sequences is called as the last layer of the head of tokens.
 SEQUENCE_HEAD = (
-    (r"^classifier\.weight", "token_classifier.weight"),
-    (r"^classifier\.bias", "token_classifier.bias"),
     (r"^classifier\.dense", "head.dense"),
     (r"^classifier\.out_proj", "classifier"),
 )
