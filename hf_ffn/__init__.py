@@ -40,7 +40,10 @@ AutoModelForMaskedLM.register(FFNTextConfig, FFNForMaskedLM)
 AutoModelForSequenceClassification.register(FFNTextConfig, FFNForSequenceClassification)
 AutoModelForTokenClassification.register(FFNTextConfig, FFNForTokenClassification)
 AutoModelForQuestionAnswering.register(FFNTextConfig, FFNForQuestionAnswering)
-AutoModelForImageClassification.register(FFNVisionConfig, FFNForImageClassification)
+# Of two the one that config.json names, and else the first
+AutoModelForImageClassification.register(
+    FFNVisionConfig, (FFNForImageClassification, FFNForImageClassificationWithTeacher)
+)
 AutoModelForAudioClassification.register(FFNVisionConfig, FFNForAudioClassification)
 
 __all__ = [

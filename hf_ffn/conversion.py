@@ -165,7 +165,7 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
             **pooler_keyword(model, source_class),
         )
     # Loading writes its precision into the configurations of a larger model's parts, which may have had none.
-    for name, dtype in dtypes.items():
+    for name, dtype in parts.items():
         getattr(source_model.config, name).dtype = dtype
     left = [f"{key}: {', '.join(sorted(map(str, names)))}" for key, names in info.items() if names]
     if left:

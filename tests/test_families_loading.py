@@ -16,7 +16,6 @@ from hf_ffn.modeling_ffn import FFNPreTrainedModel
 
 from families import ROWS, Row
 from families.rows import source_class
-from families.text_rows import TEXT_ROWS
 from tiny import drop, labels_for, rewrite, telling_model
 
 NAMES = {0: "entailment", 1: "neutral", 2: "contradiction"}

@@ -13,7 +13,7 @@ from transformers.models.data2vec import modeling_data2vec_vision
 
 from ..configuration_ffn import height_and_width
 from .family import Computed, Family, same
-from .vit import NO_DENSE_POOLER, VIT_DIALECTS, VIT_FIELDS, VIT_LAYERS
+from .vit import NO_DENSE_POOLER, VIT_DIALECTS, VIT_FIELDS, VIT_LAYERS, one_number
 
 COMPUTED = (
     *("layer_scale_init_value", "position_embedding_type", "pooling", "final_norm", "pooler_norm"),
@@ -50,6 +50,8 @@ def write(ours: Any) -> dict[str, Any]:
         )
     if ours.position_embedding_type == "rotary":
         raise ValueError("beit cannot express position_embedding_type='rotary'")
+    # Its classes take the positions for those of a square.
+    one_number(ours, "image_size", "beit")
     return {
         **{name: getattr(ours, name) for name in BIASES},
         "layer_scale_init_value": ours.layer_scale_init_value or 0.0,

@@ -8,15 +8,15 @@ from typing import Any
 
 from .family import POSITION_IDS, Computed, Family, same
 from .operations import Dimensions
-from .vit import IMAGE_FIELDS, NO_DENSE_POOLER
+from .vit import NO_DENSE_POOLER, one_number
 
 FIELDS = {
     **same("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
-    **same("layer_norm_eps"),
-    **IMAGE_FIELDS,
+    **same("layer_norm_eps", "num_channels"),
     **NO_DENSE_POOLER,
     "attention_probs_dropout_prob": "attention_dropout",
 }
+SIZES = ("image_size", "patch_size")
 FIXED = {
     "norm_order": "pre",
     "hidden_dropout_prob": 0.0,
@@ -44,12 +44,24 @@ UNUSED = {
 }
 LAYERS = r"(?:vision_model\.)?encoder\.layers"
 
+
+def read_sizes(theirs: Any) -> dict[str, Any]:
+    """Sizes of images and patches, which are the same in height and width."""
+    return {name: getattr(theirs, name) for name in SIZES}
+
+
+def write_sizes(ours: Any, family: str = "clip") -> dict[str, Any]:
+    """The way back: its classes take no pairs."""
+    return {name: one_number(ours, name, family) for name in SIZES}
+
+
 CLIP = Family(
     name="clip",
     model_type="clip_vision_model",
     nested=("clip", "vision_config"),
     native_type="hf_ffn_vision",
     fields={**FIELDS, **same("initializer_range")},
+    computed=Computed(SIZES, read_sizes, write_sizes),
     fixed={**FIXED, "patch_bias": False, "embedding_norm": True, "final_norm": False, "pooler_norm": True},
     refused={},
     weights=(*WEIGHTS, (r"pre_layrnorm", "embeddings.norm"), (r"post_layernorm", "pooler.norm")),
@@ -63,13 +75,14 @@ CLIP = Family(
 
 def read_head(theirs: Any) -> dict[str, Any]:
     """Whether a SigLIP tower pools; older versions of transformers have no such field, and theirs do."""
-    return {"add_pooling_layer": getattr(theirs, "vision_use_head", True)}
+    return {**read_sizes(theirs), "add_pooling_layer": getattr(theirs, "vision_use_head", True)}
 
 
 def write_head(ours: Any) -> dict[str, Any]:
     """The way back, which only says what need be said."""
     stored = "vision_use_head" in (ours.source_config or {})
-    return {"vision_use_head": ours.add_pooling_layer} if stored or not ours.add_pooling_layer else {}
+    head = {"vision_use_head": ours.add_pooling_layer} if stored or not ours.add_pooling_layer else {}
+    return {**write_sizes(ours, "siglip"), **head}
 
 
 SIGLIP = Family(
@@ -78,7 +91,7 @@ SIGLIP = Family(
     nested=("siglip", "vision_config"),
     native_type="hf_ffn_vision",
     fields=FIELDS,
-    computed=Computed(("add_pooling_layer",), read_head, write_head),
+    computed=Computed((*SIZES, "add_pooling_layer"), read_head, write_head),
     fixed={**FIXED, "initializer_range": 0.02, "use_cls_token": False, "pooling": "attention"},
     refused={},
     weights=(

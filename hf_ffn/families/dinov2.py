@@ -10,7 +10,7 @@ from transformers.core_model_loading import Chunk
 
 from .family import Computed, Family, same
 from .operations import Dimensions
-from .vit import IMAGE_FIELDS, NO_DENSE_POOLER
+from .vit import IMAGE_FIELDS, NO_DENSE_POOLER, one_number
 
 
 def swiglu_width(width: int) -> int:
@@ -28,6 +28,8 @@ def read_block(theirs: Any) -> dict[str, Any]:
 
 def write_block(ours: Any) -> dict[str, Any]:
     """The way back; a ratio that a converted checkpoint had and that still fits is kept."""
+    # Its classes take the positions for those of a square.
+    one_number(ours, "image_size", "dinov2")
     if ours.gated and ours.hidden_act != "silu":
         raise ValueError(f"dinov2 cannot express hidden_act={ours.hidden_act!r} beside gated=True: it has 'silu'")
     stored = (ours.source_config or {}).get("mlp_ratio")

@@ -5,6 +5,9 @@ ViT: [Dosovitskiy et al. 2020](https://huggingface.co/papers/2010.11929). MSN:
 [Assran et al. 2023](https://huggingface.co/papers/2301.08243), no class token.
 """
 
+from typing import Any
+
+from ..configuration_ffn import height_and_width
 from .family import BLOCK_FIELDS, Family, same
 
 IMAGE_FIELDS = same("image_size", "patch_size", "num_channels")
@@ -13,6 +16,19 @@ POOLER_FIELDS = same("pooler_output_size", "pooler_act")
 
 # For families without a dense layer in the pooler, whose width is not used.
 NO_DENSE_POOLER = {"pooler_output_size": "hidden_size"}
+
+
+def one_number(ours: Any, name: str, family: str) -> int:
+    """A size for families whose classes know but squares.
+
+    Raises:
+        ValueError: height and width differ.
+    """
+    height, width = height_and_width(getattr(ours, name))
+    if height != width:
+        raise ValueError(f"{family} cannot express {name}={getattr(ours, name)!r}: height and width are one number")
+    return height
+
 
 # transformers 5 holds ViT in memory (and writes with save_original_format=False) under other names than in files.
 VIT_DIALECTS = (
