@@ -595,6 +595,8 @@ class FFNVisionConfig(FFNConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         if self.pooler_output_size is None:
             self.pooler_output_size = self.hidden_size
+        # An auto class that serves two of our models looks for their names here, and takes no None.
+        self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:

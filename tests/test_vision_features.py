@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from transformers import AutoModelForImageClassification
 
 import hf_ffn
 from hf_ffn import (
@@ -21,7 +22,7 @@ from hf_ffn.pooling_ffn import pool_tokens
 
 from families import ROWS, Row
 from families.rows import source_class
-from tiny import ffn_vision_config, image_inputs, telling_model
+from tiny import ffn_model, ffn_vision_config, image_inputs, telling_model
 
 
 def row_of(name: str) -> Row:
@@ -249,6 +250,17 @@ def test_deits_two_logits_are_given_and_their_mean_is_trained(tmp_path: Path) ->
 def test_two_classifiers_need_both_tokens() -> None:
     with pytest.raises(ValueError, match="needs use_cls_token=True and use_distillation_token=True"):
         FFNForImageClassificationWithTeacher(ffn_vision_config())
+
+
+@pytest.mark.parametrize("class_name", ["FFNForImageClassification", "FFNForImageClassificationWithTeacher"])
+def test_the_auto_class_takes_the_classifier_that_was_saved(tmp_path: Path, class_name: str) -> None:
+    model = ffn_model(class_name, use_distillation_token=True)
+    model.save_pretrained(tmp_path)
+    again = AutoModelForImageClassification.from_pretrained(tmp_path)
+    assert type(again) is type(model)
+    assert str(again.loading_report) == ""
+    made = AutoModelForImageClassification.from_config(ffn_vision_config(use_distillation_token=True))
+    assert type(made) is FFNForImageClassification
 
 
 def test_a_spectrogram_is_an_image_as_high_as_there_are_mel_bins(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ READ_OUT = {
         "start, end = outputs.start_logits.argmax().item(), outputs.end_logits.argmax().item()",
         'print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))',
     ],
-    **dict.fromkeys(CLASSIFIERS, ["print(model.config.id2label[outputs.logits.argmax(-1).item()])"]),
+    **{task: ["print(model.config.id2label[outputs.logits.argmax(-1).item()])"] for task in CLASSIFIERS},
 }
 # Where there is no tokenizer to turn ids into words.
 READ_OUT_IDS = {
