@@ -118,15 +118,10 @@ def export(
 
 @app.command()
 def families() -> None:
-    """List the families of checkpoints that convert, and which heads come along."""
-    from .families import FAMILIES
+    """List the families of checkpoints that convert, with the classes that come along and how equal results are."""
+    from .families.table import table
 
-    for family in FAMILIES.values():
-        typer.echo(f"{family.name} (model_type {family.model_type} -> {family.native_type})")
-        for ours, theirs in family.heads.items():
-            typer.echo(f"  {theirs:<32} <-> {ours}")
-        for theirs, ours in family.also_reads.items():
-            typer.echo(f"  {theirs:<32}  -> {ours}")
+    typer.echo(table())
 
 
 def at(revision: str | None) -> dict[str, Any]:

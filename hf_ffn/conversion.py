@@ -152,7 +152,8 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
     chosen = family_for(model, family)
     source_class = source_class_for(model, chosen)
     config = chosen.source_config(model.config, source_class.config_class.model_type)
-    parts = {name: getattr(config, name).dtype for name in config.sub_configs}
+    sub_configs = {name: getattr(config, name) for name in config.sub_configs}
+    dtypes = {name: part.dtype for name, part in sub_configs.items() if part is not None}
     state_dict = source_state_dict(model, chosen)
     with transformers_report_silenced():
         source_model, info = source_class.from_pretrained(
@@ -165,7 +166,7 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
             **pooler_keyword(model, source_class),
         )
     # Loading writes its precision into the configurations of a larger model's parts, which may have had none.
-    for name, dtype in parts.items():
+    for name, dtype in dtypes.items():
         getattr(source_model.config, name).dtype = dtype
     left = [f"{key}: {', '.join(sorted(map(str, names)))}" for key, names in info.items() if names]
     if left:

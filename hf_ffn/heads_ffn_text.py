@@ -29,9 +29,9 @@ class MaskedLMHead(nn.Module):
         # still hold both, and this one is kept for the way back.
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.lm_head_bias else None
         self.bias_is_kept_only = config.lm_head_bias and config.decoder_bias and not config.tie_word_embeddings
-        self.freeze_what_is_not_trained()
+        self.freeze_unused()
 
-    def freeze_what_is_not_trained(self) -> None:
+    def freeze_unused(self) -> None:
         """A bias that the decoder does not use would wait for its gradient in vain."""
         if self.bias is not None and self.bias_is_kept_only:
             self.bias.requires_grad_(False)
@@ -109,9 +109,9 @@ class ContactHead(nn.Module):
         assert isinstance(config.eos_token_id, int)
         self.eos_token_id = config.eos_token_id
         self.regression = nn.Linear(config.num_hidden_layers * config.num_attention_heads, 1)
-        self.freeze_what_is_not_trained()
+        self.freeze_unused()
 
-    def freeze_what_is_not_trained(self) -> None:
+    def freeze_unused(self) -> None:
         """No task's loss depends on this head."""
         self.requires_grad_(False)
 

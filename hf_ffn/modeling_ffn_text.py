@@ -3,8 +3,6 @@
 This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
 """
 
-from typing import Any
-
 import torch
 from torch import nn
 from transformers import initialization as init
@@ -35,12 +33,11 @@ class FFNTextPreTrainedModel(FFNPreTrainedModel):
     _no_split_modules = ["FFNTextEmbeddings", "EncoderBlock"]
     _computed_buffers = ("rotary_embeddings.inv_freq", "rotary_embeddings.local_inv_freq")
 
-    def tie_weights(self, *args: Any, **kwargs: Any) -> None:
-        # Loading puts new parameters in place, and calls this after.
-        super().tie_weights(*args, **kwargs)
+    def freeze_unused(self) -> None:
+        super().freeze_unused()
         for module in self.modules():
             if isinstance(module, (ContactHead, MaskedLMHead)):
-                module.freeze_what_is_not_trained()
+                module.freeze_unused()
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)

@@ -64,12 +64,17 @@ def test_no_verify_writes_no_proof(save_source: Save, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
-def test_families_are_listed_with_their_heads() -> None:
-    output = run("families").output
-    for family in FAMILIES.values():
-        assert family.model_type in output
-        for ours, theirs in family.heads.items():
-            assert any(ours in line and theirs in line for line in output.splitlines())
+def test_families_are_listed_with_their_classes_and_exactness() -> None:
+    lines = [line.split(" | ") for line in run("families").output.splitlines()]
+    assert len(lines) == 2 + len(FAMILIES)
+    listed = {line[0].removeprefix("| "): line[1:] for line in lines[2:]}
+    assert listed.keys() == FAMILIES.keys()
+    converts, also_read, exactness = listed["bert"]
+    assert converts.startswith("`Bert` + `Model`, `ForMaskedLM`, ")
+    assert also_read == "`BertForPreTraining`"
+    assert exactness == "equal bitwise |"
+    assert "but for rounding: queries, keys and values are one product" in listed["modernbert"][2]
+    assert "in eager" in listed["mpnet"][2]
 
 
 @pytest.mark.parametrize("command", ["convert", "verify", "export", "families"])

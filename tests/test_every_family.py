@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from transformers.models.dinov2 import modeling_dinov2
 
 import hf_ffn
 from hf_ffn import FAMILIES, export_pretrained, verify
+from hf_ffn.configuration_ffn import FOREIGN_FAMILIES
 from hf_ffn.conversion import pooler_keyword
+from hf_ffn.families.table import table
 from hf_ffn.modeling_ffn import FFNPreTrainedModel
 
-from families import ROWS, Row
+from families import ROWS, Row, text_rows
 from families.rows import source_class
 from tiny import telling_model
 
@@ -32,6 +35,7 @@ PADDED_CASES = [
     for padded in ((True, False) if case.values[0].pads else (False,))
 ]
 BASES = ("FFNTextModel", "FFNVisionModel")
+ROOT = Path(__file__).parent.parent
 DTYPES = ["float32", "bfloat16"]
 
 
@@ -180,7 +184,9 @@ def test_dropout_falls_where_the_originals_falls(tmp_path: Path, row: Row, ours:
         torch.manual_seed(7)
         results.append(model.train()(**its_inputs)[0])
         assert not torch.equal(results[-1], model.eval()(**its_inputs)[0])
-    torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-5 if row.family.of(models[1].config).rounding else 0)
+    torch.testing.assert_close(
+        results[0], results[1], rtol=0, atol=1e-5 if row.family.of(models[1].config).rounding else 0
+    )
 
 
 @pytest.mark.parametrize(("row", "ours", "theirs"), CASES)
@@ -219,3 +225,29 @@ def test_every_family_has_its_row() -> None:
     tested = {(row.name, theirs) for row in ROWS for _, theirs in row.pairs}
     assert tested == {(family.name, theirs) for family in families for theirs in family.heads.values()}
     assert len({str(row) for row in ROWS}) == len(ROWS)
+
+
+def python_blocks(text: str) -> list[str]:
+    """The fenced Python code of a Markdown text."""
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_worked_example_of_a_family_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, row_line = python_blocks((ROOT / "CONTRIBUTING.md").read_text())
+    assert len(file.splitlines()) <= 80
+    module = {"__name__": "hf_ffn.families.megatron_bert", "__package__": "hf_ffn.families"}
+    exec(file, module)
+    family = module["MEGATRON_BERT"]
+    assert family.name not in FAMILIES
+    monkeypatch.setitem(FAMILIES, family.name, family)
+    monkeypatch.setitem(FOREIGN_FAMILIES, family.model_type, family)
+    row = eval(row_line, vars(text_rows))
+    assert len(row.pairs) == 5
+    for ours, theirs in row.pairs:
+        case = convert(row, ours, theirs, "float32", tmp_path / theirs)
+        report = verify(case.folder, case.converted)
+        assert report.ok, report
+
+
+def test_the_readme_holds_the_table_of_families() -> None:
+    assert f"\n\n{table()}\n\n" in (ROOT / "README.md").read_text()

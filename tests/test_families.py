@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 import hf_ffn
 from hf_ffn import FAMILIES, FFNTextConfig
 from hf_ffn.conversion import source_state_dict
+from hf_ffn.families import Family
 from hf_ffn.families.family import COMMON_FIELDS, CONFIG_CLASSES, look_up, put
 from hf_ffn.loading_ffn import converted, renamed
 
@@ -154,3 +155,9 @@ def test_dots_lead_into_dictionaries_whose_other_entries_stay() -> None:
     assert held["rope_parameters"]["full"]["theta"] == 1.0
     assert look_up(SimpleNamespace(**config), "rope_parameters.full.theta") == 5.0
     assert look_up(SimpleNamespace(), "rope_parameters.full.theta", 7) == 7
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+def test_a_family_says_if_its_classes_have_but_one_attention_back_end(family: Family) -> None:
+    for name in family.heads.values():
+        assert family.eager_only is not getattr(transformers, name)._supports_sdpa

@@ -79,11 +79,8 @@ def test_other_labels_make_a_new_classifier_and_leave_the_rest(
 
 @pytest.mark.parametrize(("row", "ours", "theirs"), PAIRS_OF_FIRST)
 def test_an_encoder_loads_for_every_task_with_a_new_head(tmp_path: Path, row: Row, ours: str, theirs: str) -> None:
-    save(
-        row,
-        row.family.heads["FFNTextModel" if row.family.native_type == "hf_ffn_text" else "FFNVisionModel"],
-        tmp_path,
-    )
+    base = "FFNTextModel" if row.family.native_type == "hf_ffn_text" else "FFNVisionModel"
+    save(row, row.family.heads[base], tmp_path)
     model = getattr(hf_ffn, ours).from_pretrained(tmp_path)
     encoder = AutoModel.from_pretrained(tmp_path).state_dict()
     new = {name.partition(" ")[0] for name in model.loading_report.new}

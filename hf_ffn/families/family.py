@@ -69,6 +69,7 @@ class Family:
         prepare: brings the family's own model to compute what ours does, and gives its inputs for ours.
         layers: where the family's base model keeps its list of blocks (a regular expression where there are several).
         rounding: why float32 results are equal but for rounding; empty where they are equal bitwise.
+        eager_only: whether the family's own classes have no attention back end but the one written out.
     """
 
     name: str
@@ -91,6 +92,16 @@ class Family:
     also_reads: dict[str, str] = field(default_factory=dict)
     unused: dict[str, str] = field(default_factory=dict)
     rounding: str = ""
+    eager_only: bool = False
+
+    @property
+    def exactness(self) -> str:
+        """How equal float32 results are to the original's, in words."""
+        if self.rounding:
+            return f"equal but for rounding: {self.rounding}"
+        words = "equal bitwise in eager, all that the original has" if self.eager_only else "equal bitwise"
+        gated = self.when_gated.get("rounding")
+        return f"{words}; gated blocks but for rounding: {gated}" if gated else words
 
     def of(self, config: PreTrainedConfig) -> "Family":
         """The family in the form that a configuration of ours has."""

@@ -41,4 +41,5 @@ MPNET = Family(
     heads=heads("MPNet"),
     unused=POSITION_IDS,
     layers="encoder.layer",
+    eager_only=True,
 )
