@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from transformers import PreTrainedModel
+from transformers.models.dinov2 import modeling_dinov2
 
 import hf_ffn
 from hf_ffn import FAMILIES, export_pretrained, verify
@@ -157,6 +158,9 @@ def test_dropout_falls_where_the_originals_falls(tmp_path: Path, row: Row, ours:
     rates = [name for name in sorted(own.to_dict()) if "dropout" in name and name != "token_dropout"]
     for index, name in enumerate(rates):
         setattr(own, name, 0.1 + 0.04 * index)
+    if hasattr(modeling_dinov2, "Dinov2SelfOutput") and row.name.startswith("dinov2"):
+        # Older versions of transformers also drop what attention gives.
+        own.hidden_dropout_prob = 0.0
     if hasattr(own, "drop_path_rate"):
         # Which samples stochastic depth leaves out is drawn otherwise.
         own.drop_path_rate = 0.0
@@ -171,7 +175,9 @@ def test_dropout_falls_where_the_originals_falls(tmp_path: Path, row: Row, ours:
         torch.manual_seed(7)
         results.append(model.train()(**its_inputs)[0])
         assert not torch.equal(results[-1], model.eval()(**its_inputs)[0])
-    torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-5 if row.family.rounding else 0)
+    torch.testing.assert_close(
+        results[0], results[1], rtol=0, atol=1e-5 if row.family.of(models[1].config).rounding else 0
+    )
 
 
 @pytest.mark.parametrize(("row", "ours", "theirs"), CASES)

@@ -46,7 +46,8 @@ class TimmFamily(Family):
         shapes: dict[str, tuple[int, ...]] = config_dict[TENSOR_SHAPES]
         if "blocks.0.attn.qkv.weight" not in shapes or "pos_embed" not in shapes:
             raise ValueError(f"timm's '{config_dict['architecture']}' is no vision transformer that converts")
-        rest = {name: value for name, value in config_dict.items() if name not in (TENSOR_SHAPES, "model_type")}
+        told_by_reading = (TENSOR_SHAPES, "model_type")
+        rest = {n: value for n, value in config_dict.items() if n not in told_by_reading and n[0] != "_"}
         return {
             **sizes(config_dict, shapes),
             **pooling(config_dict, shapes),
