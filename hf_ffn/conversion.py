@@ -13,7 +13,6 @@ from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import cached_file, logging
 
 from .checkpoint_ffn import hub_keywords, read_raw_config, staged_folder
-from .configuration_ffn import unknown_family
 from .families import FAMILIES, Family
 from .loading_ffn import transformers_report_silenced
 from .modeling_ffn import FFNPreTrainedModel
@@ -30,6 +29,7 @@ from .modeling_ffn_vision import (
     FFNForImageClassificationWithTeacher,
     FFNVisionModel,
 )
+from .registry_ffn import unknown_family
 
 if TYPE_CHECKING:
     from .equivalence import EquivalenceReport

@@ -12,8 +12,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from .configuration_ffn import FOREIGN_FAMILIES, NATIVE_MODEL_TYPES, FFNConfig, height_and_width
+from .configuration_ffn import FFNConfig, height_and_width
+from .configuration_ffn_block import NATIVE_MODEL_TYPES
 from .grids_ffn import WindowPositionBias
+from .registry_ffn import FOREIGN_FAMILIES
 
 # The fields that may differ from the checkpoint's, as the learnt positions can be made to fit.
 SIZES = ("max_position_embeddings", "image_size")

@@ -239,8 +239,9 @@ def test_an_unknown_family_is_refused_naming_the_known(
     rewrite_config(folder, model_type=model_type)
     with pytest.raises(ValueError, match=r"does not convert\. Families that it converts: ") as error:
         read(folder)
-    listed = str(error.value).rpartition(": ")[2].rstrip(".").split(", ")
-    assert listed == sorted(hf_ffn.configuration_ffn.FOREIGN_FAMILIES)
+    whole, blocks = (part.partition(": ")[2].split(", ") for part in str(error.value).rstrip(".").split(". ")[1:])
+    assert whole == sorted(hf_ffn.registry_ffn.FOREIGN_FAMILIES)
+    assert blocks == sorted({row.model_type for row in hf_ffn.families.FEED_FORWARD_ONLY})
 
 
 def test_a_gpt2_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from transformers.models.dinov2 import modeling_dinov2
 
 import hf_ffn
 from hf_ffn import FAMILIES, export_pretrained, verify
-from hf_ffn.configuration_ffn import FOREIGN_FAMILIES
 from hf_ffn.conversion import pooler_keyword
 from hf_ffn.families.table import table
 from hf_ffn.modeling_ffn import FFNPreTrainedModel
+from hf_ffn.registry_ffn import FOREIGN_FAMILIES
 
 from families import ROWS, Row, text_rows
 from families.rows import source_class

@@ -1,6 +1,6 @@
 """The families of checkpoints that hf_ffn converts, a short file for each kind."""
 
-from ..configuration_ffn import FEED_FORWARD_FAMILIES, FOREIGN_FAMILIES
+from ..registry_ffn import FEED_FORWARD_FAMILIES, FOREIGN_FAMILIES
 from .albert import ALBERT
 from .ast import AST
 from .beit import BEIT, DATA2VEC_VISION
