@@ -21,7 +21,7 @@ def row(family: Family) -> tuple[str, ...]:
 
 def joined(names: Iterable[str]) -> str:
     """Names of classes, what they have in common but once: "`Bert` + `Model`, `ForMaskedLM`"."""
-    names = list(names)
+    names = list(dict.fromkeys(names))
     prefix = os.path.commonprefix(names) if len(names) > 1 else ""  # noqa: RUF071 - letter by letter is what we want
     common = prefix.removesuffix("Model").removesuffix("For")
     listed = ", ".join(f"`{name.removeprefix(common)}`" for name in names)
