@@ -15,6 +15,8 @@ from transformers.activations import ACT2FN
 from transformers.core_model_loading import WeightTransform
 from transformers.utils import logging
 
+from .checkpoint_ffn import with_tensor_shapes
+
 logger = logging.get_logger(__name__)
 
 
@@ -293,7 +295,10 @@ class FFNConfig(PreTrainedConfig):
         Raises:
             ValueError: the file names no family that is known here, or one of the other modality.
         """
+        given = dict(kwargs)
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        # Keywords that say where the file lies are the caller's still, and not among those that are left.
+        config_dict = with_tensor_shapes(config_dict, pretrained_model_name_or_path, given)
         return cls._as_native(config_dict, str(pretrained_model_name_or_path)), kwargs
 
     @classmethod

@@ -91,7 +91,7 @@ def model_class_for(source: str | os.PathLike, task: str | None = None, **hub_kw
         return tasks[task]
     ours_by_name = {model_class.__name__: model_class for model_class in tasks.values()}
     reads = {theirs: ours for ours, theirs in family.heads.items()} | family.also_reads if family else {}
-    architecture = (raw_config.get("architectures") or [""])[0]
+    architecture = family.architecture(raw_config) if family else (raw_config.get("architectures") or [""])[0]
     return ours_by_name.get(reads.get(architecture, architecture), tasks["base"])
 
 
@@ -102,6 +102,19 @@ def family_of_config(raw_config: dict[str, Any]) -> Family | None:
         if model_type == family.model_type or (family.nested is not None and model_type == family.nested[0]):
             return family
     return None
+
+
+def family_for(model: PreTrainedModel, family: str | None) -> Family:
+    """The family of that name, or the one that a model was converted from.
+
+    Raises:
+        ValueError: there is none.
+    """
+    name = family or model.config.source_family
+    if name not in FAMILIES:
+        reason = f"'{name}' is not a family" if name else "the model was not converted from a family of checkpoints"
+        raise ValueError(f"{reason}: pass family= one of {', '.join(FAMILIES)}")
+    return FAMILIES[name]
 
 
 def source_class_for(model: PreTrainedModel, family: Family) -> type[PreTrainedModel]:
@@ -136,11 +149,7 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
         ValueError: no family is known for the model, or it cannot express the model; the message names the field or
             the tensor.
     """
-    name = family or model.config.source_family
-    if name not in FAMILIES:
-        reason = f"'{name}' is not a family" if name else "the model was not converted from a family of checkpoints"
-        raise ValueError(f"{reason}: pass family= one of {', '.join(FAMILIES)}")
-    chosen = FAMILIES[name]
+    chosen = family_for(model, family)
     source_class = source_class_for(model, chosen)
     config = chosen.source_config(model.config, source_class.config_class.model_type)
     sub_configs = {name: getattr(config, name) for name in config.sub_configs}
@@ -198,10 +207,21 @@ def export_pretrained(
         ValueError: no family is known for the model, or it cannot express the model; the message names the field.
     """
     refuse_same_folder(model.config.name_or_path, folder)
-    source_model = to_source_model(model, family)
     with staged_folder(folder) as stage:
-        source_model.save_pretrained(stage, max_shard_size=max_shard_size)
+        write_source_format(model, stage, family, max_shard_size)
         copy_processor(model.config.name_or_path, stage)
+
+
+def write_source_format(
+    model: PreTrainedModel, folder: Path, family: str | None = None, max_shard_size: int | str = "5GB"
+) -> None:
+    """Write weights and configuration of a model of ours as its family's (see `export_pretrained`)."""
+    chosen = family_for(model, family)
+    if chosen.export is not None:
+        source_class_for(model, chosen)
+        chosen.export(model, folder, source_state_dict(model, chosen))
+    else:
+        to_source_model(model, family).save_pretrained(folder, max_shard_size=max_shard_size)
 
 
 def refuse_same_folder(source: str | os.PathLike, folder: str | os.PathLike) -> None:

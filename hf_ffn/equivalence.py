@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from .conversion import (
     model_class_for,
     pooler_keyword,
     source_class_for,
-    to_source_model,
+    write_source_format,
 )
 from .families import Family
 from .loading_ffn import converted, transformers_report_silenced
@@ -408,7 +409,7 @@ def compare_round_trip(original: PreTrainedModel, model: PreTrainedModel) -> Ite
     """Write the model in the original's format, load that with the original's class, and compare the two."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            to_source_model(model).save_pretrained(folder)
+            write_source_format(model, Path(folder))
         except ValueError as error:
             yield Check("round trip", "export", False, str(error))
             return

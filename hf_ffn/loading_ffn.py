@@ -107,9 +107,11 @@ def load_model(
     model._weight_conversions = []
 
     report = LoadingReport(source=str(source), family=family.name if family else None)
-    new_rows = judge(model, info, report, family, raw_config, tolerate_mismatch)
+    # Labels that a family states in ways of its own, or leaves to its own default
+    stated = family.translate_config(raw_config) if family is not None else raw_config
+    new_rows = judge(model, info, report, family, stated, tolerate_mismatch)
     if any(hasattr(model, name) for name in model._label_modules):
-        align_labels(model, labels_of(raw_config), report, new_rows, tolerate_mismatch)
+        align_labels(model, labels_of(stated), report, new_rows, tolerate_mismatch)
     model.freeze_unused()
     model.loading_report = report
     if str(report):

@@ -240,7 +240,7 @@ def test_an_unknown_family_is_refused_naming_the_known(
     with pytest.raises(ValueError, match=r"does not convert\. Families that it converts: ") as error:
         read(folder)
     listed = str(error.value).rpartition(": ")[2].rstrip(".").split(", ")
-    assert listed == sorted(family.model_type for family in hf_ffn.FAMILIES.values())
+    assert listed == sorted(hf_ffn.configuration_ffn.FOREIGN_FAMILIES)
 
 
 def test_a_gpt2_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -213,9 +213,11 @@ def test_a_class_that_holds_more_is_read_and_the_rest_named(tmp_path: Path, row:
 
 
 def test_every_family_has_its_row() -> None:
-    assert {row.name for row in ROWS} == set(FAMILIES)
+    # Those of another library than transformers have a test file of their own.
+    families = [family for family in FAMILIES.values() if family.export is None]
+    assert {row.name for row in ROWS} == {family.name for family in families}
     tested = {(row.name, theirs) for row in ROWS for _, theirs in row.pairs}
-    assert tested == {(family.name, theirs) for family in FAMILIES.values() for theirs in family.heads.values()}
+    assert tested == {(family.name, theirs) for family in families for theirs in family.heads.values()}
     assert len({str(row) for row in ROWS}) == len(ROWS)
 
 

@@ -16,6 +16,7 @@ from .family import Family
 from .modernbert import MODERNBERT
 from .mpnet import MPNET
 from .roberta import CAMEMBERT, DATA2VEC_TEXT, ROBERTA, ROBERTA_PRELAYERNORM, XLM_ROBERTA
+from .timm import TIMM
 from .vit import IJEPA, VIT, VIT_MSN
 from .vit_mae import VIT_MAE
 
@@ -48,6 +49,7 @@ FAMILIES: dict[str, Family] = {
         BEIT,
         DATA2VEC_VISION,
         AST,
+        TIMM,
     )
 }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -63,6 +64,8 @@ class Family:
         unused: patterns of tensors (by our names) that have no place here, with the reason.
         nested: the model type of larger models that hold one of these, and the field of their configuration that is
             this family's.
+        export: writes a checkpoint from a model of ours and its tensors by the family's names; None where
+            transformers' own class does.
         prepare: brings the family's own model to compute what ours does, and gives its inputs for ours.
         layers: where the family's base model keeps its list of blocks (a regular expression where there are several).
         rounding: why float32 results are equal but for rounding; empty where they are equal bitwise.
@@ -83,6 +86,7 @@ class Family:
     when_gated: dict[str, Any] = field(default_factory=dict)
     computed: Computed | None = None
     nested: tuple[str, str] | None = None
+    export: Callable[[PreTrainedModel, Path, dict[str, torch.Tensor]], None] | None = None
     prepare: Callable[[PreTrainedModel, dict[str, torch.Tensor]], dict[str, torch.Tensor]] | None = None
     dialects: Renamings = ()
     also_reads: dict[str, str] = field(default_factory=dict)
@@ -102,6 +106,10 @@ class Family:
     def of(self, config: PreTrainedConfig) -> "Family":
         """The family in the form that a configuration of ours has."""
         return replace(self, **self.when_gated) if config.gated else self
+
+    def architecture(self, config_dict: dict[str, Any]) -> str:
+        """The class that a config.json is for."""
+        return (config_dict.get("architectures") or [""])[0]
 
     def weight_mapping(self, head: str | None = None) -> list[WeightTransform]:
         """How the family's weights become ours, for transformers' loader.

@@ -67,6 +67,11 @@ class Row:
             return AutoConfig.for_model(nested[0], **self.beside, **{nested[1]: self.config})
         return AutoConfig.for_model(self.family.model_type, **self.config)
 
+    def inputs_of_ours(self, model: PreTrainedModel) -> dict[str, torch.Tensor]:
+        """Inputs for one of our models; spectrograms where it takes them as such."""
+        inputs = self.inputs(model.config, self.pads)
+        return inputs if model.main_input_name in inputs else self.prepared(model, inputs)
+
     def own_part(self, config: PreTrainedConfig) -> PreTrainedConfig:
         """The family's configuration in what `source_config` gives."""
         nested = self.family.nested

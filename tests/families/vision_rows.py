@@ -48,8 +48,8 @@ def pixels(config: Any, padded: bool) -> dict[str, torch.Tensor]:
 
 def spectrograms(config: Any, padded: bool) -> dict[str, torch.Tensor]:
     """Two spectrograms as images."""
-    generator = torch.Generator().manual_seed(1)
-    return {"pixel_values": torch.randn(2, 1, config.num_mel_bins, config.max_length, generator=generator)}
+    size = config.image_size if hasattr(config, "image_size") else (config.num_mel_bins, config.max_length)
+    return {"pixel_values": torch.randn(2, 1, *size, generator=torch.Generator().manual_seed(1))}
 
 
 def beit_rows(name: str, *left_out: str) -> list[Row]:
