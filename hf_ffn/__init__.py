@@ -3,6 +3,7 @@
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForAudioClassification,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
@@ -22,7 +23,12 @@ from .modeling_ffn_text import (
     FFNForTokenClassification,
     FFNTextModel,
 )
-from .modeling_ffn_vision import FFNForImageClassification, FFNVisionModel
+from .modeling_ffn_vision import (
+    FFNForAudioClassification,
+    FFNForImageClassification,
+    FFNForImageClassificationWithTeacher,
+    FFNVisionModel,
+)
 
 __version__ = "0.1.0"
 
@@ -34,7 +40,11 @@ AutoModelForMaskedLM.register(FFNTextConfig, FFNForMaskedLM)
 AutoModelForSequenceClassification.register(FFNTextConfig, FFNForSequenceClassification)
 AutoModelForTokenClassification.register(FFNTextConfig, FFNForTokenClassification)
 AutoModelForQuestionAnswering.register(FFNTextConfig, FFNForQuestionAnswering)
-AutoModelForImageClassification.register(FFNVisionConfig, FFNForImageClassification)
+# Of two the one that config.json names, and else the first
+AutoModelForImageClassification.register(
+    FFNVisionConfig, (FFNForImageClassification, FFNForImageClassificationWithTeacher)
+)
+AutoModelForAudioClassification.register(FFNVisionConfig, FFNForAudioClassification)
 
 __all__ = [
     "FAMILIES",
@@ -42,7 +52,9 @@ __all__ = [
     "EncoderBlock",
     "EquivalenceReport",
     "FFNConfig",
+    "FFNForAudioClassification",
     "FFNForImageClassification",
+    "FFNForImageClassificationWithTeacher",
     "FFNForMaskedLM",
     "FFNForQuestionAnswering",
     "FFNForSequenceClassification",

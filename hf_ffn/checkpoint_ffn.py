@@ -26,8 +26,14 @@ from transformers.utils import (
 )
 from transformers.utils.hub import get_checkpoint_shard_files
 
+# Where the shapes of a checkpoint's tensors are put in its configuration, while it is read.
+TENSOR_SHAPES = "tensor_shapes"
+
 # Keywords that say where a checkpoint lies, for reading its config.json and single files.
 HUB_KEYWORDS = ("cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token")
+
+# How files of weights end, where one is given and not a folder.
+WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth")
 
 # The auto classes that a saved folder serves, so that every task's loads from it and not only the saved one.
 AUTO_MAPS = {
@@ -42,6 +48,7 @@ AUTO_MAPS = {
     "hf_ffn_vision": {
         "AutoConfig": "configuration_ffn.FFNVisionConfig",
         "AutoModel": "modeling_ffn_vision.FFNVisionModel",
+        "AutoModelForAudioClassification": "modeling_ffn_vision.FFNForAudioClassification",
         "AutoModelForImageClassification": "modeling_ffn_vision.FFNForImageClassification",
     },
 }
@@ -61,11 +68,28 @@ def read_raw_config(source: str | os.PathLike | None, kwargs: dict[str, Any]) ->
         raw_config = PreTrainedConfig.get_config_dict(source, **hub_keywords(kwargs))[0]
         if not raw_config:
             raise FileNotFoundError(f"'{source}' has no config.json, or an empty one")
-        return raw_config
+        return with_tensor_shapes(raw_config, source, kwargs)
     except OSError:
         if kwargs.get("config") is None:
             raise
         return {}
+
+
+def with_tensor_shapes(
+    raw_config: dict[str, Any], source: str | os.PathLike, kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Add what is in no config.json that only names an architecture, as timm's do: how large the tensors are."""
+    if "architecture" not in raw_config:
+        return raw_config
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path in weight_files(source, kwargs):
+        if path.endswith(".safetensors"):
+            with open_safetensors(path) as file:
+                shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            continue
+        with open_tensors(path) as (names, read):
+            shapes |= {name: tuple(read(name).shape) for name in names}
+    return {**raw_config, TENSOR_SHAPES: shapes}
 
 
 def hub_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +148,9 @@ def open_tensors(path: str) -> Iterator[tuple[list[str], Callable[[str], torch.T
         state_dict = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except (*UNREADABLE, RuntimeError) as error:
         raise unreadable(path, error) from error
-    yield list(state_dict), state_dict.__getitem__
+    if not isinstance(state_dict, dict):
+        raise ValueError(f"'{path}' holds a {type(state_dict).__name__}, where a dictionary of tensors is expected")
+    yield [name for name in state_dict if isinstance(name, str)], state_dict.__getitem__
 
 
 def open_safetensors(path: str) -> Any:

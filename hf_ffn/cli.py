@@ -190,15 +190,15 @@ def pull(
 
 @app.command()
 def families() -> None:
-    """List the families of checkpoints that convert, and which heads come along."""
-    from .families import FAMILIES
+    """List the families of checkpoints that convert, with the classes that come along and how equal results are."""
+    from .families import FEED_FORWARD_ONLY
+    from .families.table import table
 
-    for family in FAMILIES.values():
-        typer.echo(f"{family.name} (model_type {family.model_type} -> {family.native_type})")
-        for ours, theirs in family.heads.items():
-            typer.echo(f"  {theirs:<32} <-> {ours}")
-        for theirs, ours in family.also_reads.items():
-            typer.echo(f"  {theirs:<32}  -> {ours}")
+    typer.echo(table())
+    typer.echo("\nOf these the feed-forward blocks alone:")
+    for row in FEED_FORWARD_ONLY:
+        part = f", part='{row.part}'" if row.part else ""
+        typer.echo(f"{row.model_type}: FeedForward.from_pretrained(source, layer=k{part})")
 
 
 def at(revision: str | None) -> dict[str, Any]:

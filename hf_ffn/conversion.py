@@ -1,5 +1,6 @@
 """From other families' checkpoints to ours and back, as whole folders."""
 
+import inspect
 import os
 import shutil
 from pathlib import Path
@@ -8,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 from transformers import AutoTokenizer, PreTrainedModel
-from transformers.core_model_loading import rename_source_key
+from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import cached_file, logging
 
 from .checkpoint_ffn import hub_keywords, read_raw_config, staged_folder
-from .configuration_ffn import unknown_family
 from .families import FAMILIES, Family
 from .loading_ffn import transformers_report_silenced
 from .modeling_ffn import FFNPreTrainedModel
@@ -23,7 +23,13 @@ from .modeling_ffn_text import (
     FFNForTokenClassification,
     FFNTextModel,
 )
-from .modeling_ffn_vision import FFNForImageClassification, FFNVisionModel
+from .modeling_ffn_vision import (
+    FFNForAudioClassification,
+    FFNForImageClassification,
+    FFNForImageClassificationWithTeacher,
+    FFNVisionModel,
+)
+from .registry_ffn import unknown_family
 
 if TYPE_CHECKING:
     from .equivalence import EquivalenceReport
@@ -42,6 +48,8 @@ TASKS: dict[str, dict[str, type[FFNPreTrainedModel]]] = {
     "hf_ffn_vision": {
         "base": FFNVisionModel,
         "image-classification": FFNForImageClassification,
+        "image-classification-with-teacher": FFNForImageClassificationWithTeacher,
+        "audio-classification": FFNForAudioClassification,
     },
 }
 
@@ -83,16 +91,30 @@ def model_class_for(source: str | os.PathLike, task: str | None = None, **hub_kw
         return tasks[task]
     ours_by_name = {model_class.__name__: model_class for model_class in tasks.values()}
     reads = {theirs: ours for ours, theirs in family.heads.items()} | family.also_reads if family else {}
-    architecture = (raw_config.get("architectures") or [""])[0]
+    architecture = family.architecture(raw_config) if family else (raw_config.get("architectures") or [""])[0]
     return ours_by_name.get(reads.get(architecture, architecture), tasks["base"])
 
 
 def family_of_config(raw_config: dict[str, Any]) -> Family | None:
     """The family of a config.json; None for one of ours or an unknown one."""
+    model_type = raw_config.get("model_type")
     for family in FAMILIES.values():
-        if family.model_type == raw_config.get("model_type"):
+        if model_type == family.model_type or (family.nested is not None and model_type == family.nested[0]):
             return family
     return None
+
+
+def family_for(model: PreTrainedModel, family: str | None) -> Family:
+    """The family of that name, or the one that a model was converted from.
+
+    Raises:
+        ValueError: there is none.
+    """
+    name = family or model.config.source_family
+    if name not in FAMILIES:
+        reason = f"'{name}' is not a family" if name else "the model was not converted from a family of checkpoints"
+        raise ValueError(f"{reason}: pass family= one of {', '.join(FAMILIES)}")
+    return FAMILIES[name]
 
 
 def source_class_for(model: PreTrainedModel, family: Family) -> type[PreTrainedModel]:
@@ -109,9 +131,11 @@ def source_class_for(model: PreTrainedModel, family: Family) -> type[PreTrainedM
     return getattr(transformers, name)
 
 
-def pooler_keyword(model: PreTrainedModel) -> dict[str, bool]:
-    """What the family's base class must be told, so that it makes no random pooler where ours has none."""
-    return {"add_pooling_layer": False} if getattr(model, "pooler", False) is None else {}
+def pooler_keyword(model: PreTrainedModel, source_class: type[PreTrainedModel]) -> dict[str, bool]:
+    """What the family's base class must be told, so that it has a pooler where ours has one, and no random one."""
+    if "add_pooling_layer" not in inspect.signature(source_class).parameters:
+        return {}
+    return {"add_pooling_layer": getattr(model, "pooler", None) is not None}
 
 
 def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTrainedModel:
@@ -125,15 +149,11 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
         ValueError: no family is known for the model, or it cannot express the model; the message names the field or
             the tensor.
     """
-    name = family or model.config.source_family
-    if name not in FAMILIES:
-        reason = f"'{name}' is not a family" if name else "the model was not converted from a family of checkpoints"
-        raise ValueError(f"{reason}: pass family= one of {', '.join(FAMILIES)}")
-    chosen = FAMILIES[name]
+    chosen = family_for(model, family)
     source_class = source_class_for(model, chosen)
-    config = chosen.source_config(model.config)
-    renamings = chosen.source_mapping()
-    state_dict = {rename_source_key(key, renamings, [])[0]: tensor for key, tensor in model.state_dict().items()}
+    config = chosen.source_config(model.config, source_class.config_class.model_type)
+    parts = {name: part.dtype for name in config.sub_configs if (part := getattr(config, name)) is not None}
+    state_dict = source_state_dict(model, chosen)
     with transformers_report_silenced():
         source_model, info = source_class.from_pretrained(
             None,
@@ -142,12 +162,26 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
             dtype=model.dtype,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
-            **pooler_keyword(model),
+            **pooler_keyword(model, source_class),
         )
+    # Loading writes its precision into the configurations of a larger model's parts, which may have had none.
+    for name, dtype in parts.items():
+        getattr(source_model.config, name).dtype = dtype
     left = [f"{key}: {', '.join(sorted(map(str, names)))}" for key, names in info.items() if names]
     if left:
         raise ValueError(f"{source_class.__name__} does not take this {type(model).__name__}: {'; '.join(left)}")
     return source_model
+
+
+def source_state_dict(model: PreTrainedModel, family: Family) -> dict[str, torch.Tensor]:
+    """The weights of a model of ours under the family's names."""
+    own = getattr(model, "_weight_conversions", None)
+    # transformers reverts what it finds here, and would look for a mapping of its own where this is None.
+    model._weight_conversions = family.of(model.config).source_mapping(type(model).__name__)
+    try:
+        return revert_weight_conversion(model, model.state_dict())
+    finally:
+        model._weight_conversions = own
 
 
 def export_pretrained(
@@ -172,10 +206,21 @@ def export_pretrained(
         ValueError: no family is known for the model, or it cannot express the model; the message names the field.
     """
     refuse_same_folder(model.config.name_or_path, folder)
-    source_model = to_source_model(model, family)
     with staged_folder(folder) as stage:
-        source_model.save_pretrained(stage, max_shard_size=max_shard_size)
+        write_source_format(model, stage, family, max_shard_size)
         copy_processor(model.config.name_or_path, stage)
+
+
+def write_source_format(
+    model: PreTrainedModel, folder: Path, family: str | None = None, max_shard_size: int | str = "5GB"
+) -> None:
+    """Write weights and configuration of a model of ours as its family's (see `export_pretrained`)."""
+    chosen = family_for(model, family)
+    if chosen.export is not None:
+        source_class_for(model, chosen)
+        chosen.export(model, folder, source_state_dict(model, chosen))
+    else:
+        to_source_model(model, family).save_pretrained(folder, max_shard_size=max_shard_size)
 
 
 def refuse_same_folder(source: str | os.PathLike, folder: str | os.PathLike) -> None:

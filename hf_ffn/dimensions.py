@@ -6,6 +6,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from .modeling_ffn import EncoderBlock
+
 
 @dataclass(frozen=True)
 class Dimensions:
@@ -17,7 +19,7 @@ class Dimensions:
         encoder_parameters: those of the encoder's blocks, feed-forward blocks included.
         forward_flops: floating-point operations of one forward pass over one input, a multiplication and an addition
             counted as two; matrix products and attention, which are all but a few per cent.
-        input_size: tokens of that input, or (height, width) of the image.
+        input_size: tokens of that input, or (height, width) of the image, or (mel bins, frames) of the spectrogram.
         weight_bytes: of the parameters in the configuration's dtype.
     """
 
@@ -45,10 +47,11 @@ def dimensions(
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             model(**inputs)
     layers = model.base_model.encoder.layers
+    blocks = [module for module in layers.modules() if isinstance(module, EncoderBlock)]
     parameters = model.num_parameters()
     return Dimensions(
         parameters=parameters,
-        feed_forward_parameters=sum(p.numel() for layer in layers for p in layer.ffn.parameters()),
+        feed_forward_parameters=sum(p.numel() for block in blocks for p in block.ffn.parameters()),
         encoder_parameters=sum(p.numel() for p in layers.parameters()),
         forward_flops=counter.get_total_flops(),
         input_size=input_size,
@@ -60,9 +63,11 @@ def one_input(
     model: PreTrainedModel, sequence_length: int | None
 ) -> tuple[dict[str, torch.Tensor], int | tuple[int, int]]:
     """One input of a model on the present device, and its size."""
-    if model.main_input_name == "pixel_values":
+    if model.main_input_name != "input_ids":
         height, width = model.base_model.embeddings.image_size
+        if model.main_input_name == "input_values":
+            return {"input_values": torch.zeros(1, width, height)}, (height, width)
         return {"pixel_values": torch.zeros(1, model.config.num_channels, height, width)}, (height, width)
-    length = sequence_length or min(512, model.config.max_position_embeddings)
+    length = sequence_length or min(512, model.config.longest_sequence or model.config.max_position_embeddings)
     # As vectors, for ids would be looked at, and on the meta device there is nothing to see.
     return {"inputs_embeds": torch.zeros(1, length, model.get_input_embeddings().embedding_dim)}, length

@@ -1,4 +1,4 @@
-"""Loading: conversion as it happens, a verdict on what transformers' loader did, labels by name, single blocks.
+"""Loading: conversion as it happens, a verdict on what transformers' loader did, labels by name.
 
 This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
 """
@@ -15,19 +15,19 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
-from transformers.core_model_loading import rename_source_key
+from transformers.core_model_loading import WeightConverter, WeightRenaming, WeightTransform, rename_source_key
 from transformers.utils import logging
 
 from .checkpoint_ffn import (
     UNREADABLE,
     hub_keywords,
-    open_tensors,
     read_raw_config,
     refuse_unreadable_or_integer_weights,
     unreadable,
     weight_files,
 )
-from .configuration_ffn import FOREIGN_FAMILIES, FFNConfig, ForeignFamily
+from .registry_ffn import FOREIGN_FAMILIES, ForeignFamily
+from .resizing_ffn import hold_sizes_back, resize_positions, take_extension
 
 logger = logging.get_logger(__name__)
 
@@ -42,7 +42,7 @@ class LoadingReport:
         new: modules of the model that the checkpoint lacks, newly made.
         left_out: modules that the model could have had, left out as the checkpoint lacks them.
         unused: tensors of the checkpoint that the model has no place for, by their names here, with the reason.
-        notes: what was done about labels.
+        notes: what was done about labels and sizes.
     """
 
     source: str
@@ -55,7 +55,12 @@ class LoadingReport:
     def __str__(self) -> str:
         lines = [f"newly made, train it before use: {name}" for name in self.new]
         lines += [f"left out, the checkpoint has none: {name}" for name in self.left_out]
-        lines += [f"not used: {name} ({reason})" for name, reason in self.unused.items()]
+        for reason in dict.fromkeys(self.unused.values()):
+            names = [name for name, its_reason in self.unused.items() if its_reason == reason]
+            # Of a whole tower the first will do: all are in `unused`.
+            lines += [f"not used: {name} ({reason})" for name in (names if len(names) <= 8 else names[:1])]
+            if len(names) > 8:
+                lines.append(f"not used: {len(names) - 1} more like this")
         return "\n".join(f"  {line}" for line in [*lines, *self.notes])
 
 
@@ -82,9 +87,11 @@ def load_model(
     raw_config = read_raw_config(source, kwargs)
     family = FOREIGN_FAMILIES.get(raw_config.get("model_type", ""))
     config, kwargs = resolve_config(model_class, source, kwargs)
+    extend_positions = take_extension(kwargs, config)
+    wanted_sizes = hold_sizes_back(config, raw_config, source)
     if family is not None:
         # transformers looks the weight mapping up by the configuration's model_type, which only this instance bears.
-        config.model_type = register_mapping(family)
+        config.model_type = register_mapping(family.of(config), model_class)
     if source is not None and kwargs.get("use_safetensors") is not False and kwargs.get("variant") is None:
         refuse_unreadable_or_integer_weights(weight_files(source, kwargs))
 
@@ -102,9 +109,13 @@ def load_model(
     model._weight_conversions = []
 
     report = LoadingReport(source=str(source), family=family.name if family else None)
-    new_rows = judge(model, info, report, family, raw_config, tolerate_mismatch)
-    if hasattr(model, "classifier"):
-        align_labels(model, labels_of(raw_config), report, new_rows, tolerate_mismatch)
+    # Labels that a family states in ways of its own, or leaves to its own default
+    stated = family.translate_config(raw_config) if family is not None else raw_config
+    new_rows = judge(model, info, report, family, stated, tolerate_mismatch)
+    if any(hasattr(model, name) for name in model._label_modules):
+        align_labels(model, labels_of(stated), report, new_rows, tolerate_mismatch)
+    report.notes += resize_positions(model, wanted_sizes, extend_positions)
+    model.freeze_unused()
     model.loading_report = report
     if str(report):
         logger.warning(f"{model_class.__name__} from '{source}':\n{report}")
@@ -127,11 +138,38 @@ def resolve_config(
     return config, {**unused, **where, **loader_only}
 
 
-def register_mapping(family: ForeignFamily) -> str:
+def register_mapping(family: ForeignFamily, model_class: type[PreTrainedModel]) -> str:
     """Tell transformers how the family's weights are called here, under a name that only our loading uses."""
     name = f"hf_ffn<-{family.name}"
-    register_checkpoint_conversion_mapping(name, family.weight_mapping(), overwrite=True)
+    register_checkpoint_conversion_mapping(name, family.weight_mapping(model_class.__name__), overwrite=True)
     return name
+
+
+def renamed(name: str, mapping: list[WeightTransform]) -> str:
+    """What a tensor, or the first of those in a fused one, is called here."""
+    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
+    converters = [each for each in mapping if isinstance(each, WeightConverter)]
+    return rename_source_key(name, renamings, converters)[0]
+
+
+def converted(tensors: dict[str, torch.Tensor], mapping: list[WeightTransform]) -> dict[str, torch.Tensor]:
+    """Rename tensors and take fused ones apart, as transformers' loader does while it loads."""
+    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
+    converters = [each for each in mapping if isinstance(each, WeightConverter)]
+    of_pattern = {pattern: converter for converter in converters for pattern in converter.source_patterns}
+    result: dict[str, torch.Tensor] = {}
+    to_convert: dict[str, WeightConverter] = {}
+    for name, tensor in tensors.items():
+        new_name, pattern = rename_source_key(name, renamings, converters)
+        if pattern is None:
+            result[new_name] = tensor
+            continue
+        converter = to_convert.setdefault(new_name, copy.deepcopy(of_pattern[pattern]))
+        converter.add_tensor(new_name, name, pattern, tensor)
+    for new_name, converter in to_convert.items():
+        parts = converter.convert(new_name).items()
+        result |= {name: part[0] if isinstance(part, list) else part for name, part in parts}
+    return result
 
 
 @contextlib.contextmanager
@@ -165,7 +203,7 @@ def judge(
     Raises:
         ValueError: a part of the encoder, or half a head, is missing, left over or of another shape.
     """
-    missing = set(info["missing_keys"])
+    missing = {name for name in info["missing_keys"] if not name.endswith(model._computed_buffers)}
     for head in model._new_head_modules:
         # Tied parameters by every name that they have, for each is listed as missing.
         names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
@@ -179,10 +217,14 @@ def judge(
             else:
                 report.new.append(head)
 
+    # Behind a layer that is newly made, a classifier of another task says nothing.
+    if "head" in report.new and "classifier" not in report.new and hasattr(model, "classifier"):
+        draw_anew(model, model.classifier)
+        report.new.append("classifier")
     new_rows, faults = False, [f"missing: {name}" for name in sorted(missing)]
     for name, in_checkpoint, in_model in sorted(info["mismatched_keys"]):
         labels_differ = len(labels_of(raw_config)) == in_checkpoint[0] != in_model[0]
-        if name.startswith("classifier.") and labels_differ:
+        if name.rpartition(".")[0] in model._label_modules and labels_differ:
             new_rows = True
         elif tolerate_mismatch:
             report.new.append(f"{name} ({tuple(in_checkpoint)} in the checkpoint)")
@@ -238,18 +280,20 @@ def align_labels(
     Raises:
         ValueError: the checkpoint's classifier has unnamed labels (`LABEL_0`…), and names are asked for.
     """
+    classifiers = [getattr(model, name) for name in model._label_modules]
+    names = " and ".join(model._label_modules)
     new = {int(index): name for index, name in model.config.id2label.items()}
     model.config.id2label = new
     model.config.label2id = {name: index for index, name in new.items()}
     if new_rows:
-        report.new.append(f"classifier (for {len(new)} labels in place of {len(old)})")
-    elif "classifier" in report.new or old == new:
+        report.new.append(f"{names} (for {len(new)} labels in place of {len(old)})")
+    elif set(model._label_modules) <= set(report.new) or old == new:
         return
     elif sorted(old.values()) == sorted(new.values()):
         row_of = {name: index for index, name in old.items()}
         rows = torch.tensor([row_of[new[index]] for index in range(len(new))])
         with torch.no_grad():
-            for parameter in model.classifier.parameters():
+            for parameter in (each for classifier in classifiers for each in classifier.parameters()):
                 parameter.copy_(parameter[rows.to(parameter.device)])
         report.notes.append(f"labels in another order than the checkpoint's: rows moved, now {list(new.values())}")
     elif unnamed(new):
@@ -262,51 +306,22 @@ def align_labels(
             f"yourself where you know their order, or pass ignore_mismatched_sizes=True for a new classifier."
         )
     else:
-        for part in (model.classifier, *model.classifier.parameters()):
-            part._is_hf_initialized = False
-        with torch.no_grad():
-            model._init_weights(model.classifier)
-        report.new.append(f"classifier (for the labels {list(new.values())} in place of {list(old.values())})")
+        for classifier in classifiers:
+            draw_anew(model, classifier)
+        report.new.append(f"{names} (for the labels {list(new.values())} in place of {list(old.values())})")
     if new_rows and unnamed(new):
         report.notes.append(f"the new labels are unnamed ({', '.join(new.values())}): pass id2label to name them")
+
+
+def draw_anew(model: PreTrainedModel, module: torch.nn.Module) -> None:
+    """Initialise a module whose weights were loaded."""
+    parts: list[Any] = [module, *module.parameters()]
+    for part in parts:
+        part._is_hf_initialized = False
+    with torch.no_grad():
+        model._init_weights(module)
 
 
 def unnamed(labels: dict[int, str]) -> bool:
     """Whether these are transformers' stand-ins for labels that nobody named."""
     return all(re.fullmatch(r"LABEL_\d+", name) for name in labels.values())
-
-
-def read_feed_forward(
-    block_class: type, source: str | os.PathLike, layer: int, dtype: str | torch.dtype | None, kwargs: dict[str, Any]
-) -> Any:
-    """Read one layer's feed-forward block (see `FeedForward.from_pretrained`)."""
-    raw_config = read_raw_config(source, kwargs)
-    config = FFNConfig.from_pretrained(source, **hub_keywords(kwargs))
-    if not 0 <= layer < config.num_hidden_layers:
-        raise ValueError(f"layer={layer}: '{source}' has the layers 0…{config.num_hidden_layers - 1}")
-    family = FOREIGN_FAMILIES.get(raw_config["model_type"])
-    renamings = family.weight_mapping() if family else []
-    wanted = re.compile(rf"^(?:model\.)?encoder\.layers\.{layer}\.ffn\.(.+)$")
-
-    tensors: dict[str, torch.Tensor] = {}
-    for path in weight_files(source, kwargs):
-        with open_tensors(path) as (names, read):
-            for name in names:
-                match = wanted.match(rename_source_key(name, renamings, [])[0])
-                if match:
-                    tensors[match[1]] = read(name)
-    if "linear_1.weight" not in tensors:
-        raise ValueError(f"'{source}' holds no feed-forward block for layer {layer}, though its config.json says so")
-
-    # Layers that were pruned are narrower than the configuration's common width.
-    config.intermediate_size = tensors["linear_1.weight"].shape[0]
-    with torch.device("meta"):
-        block = block_class(config)
-    expected = {name: tuple(tensor.shape) for name, tensor in block.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if expected != found:
-        raise ValueError(f"'{source}', layer {layer}: expected the tensors {expected} but found {found}")
-    block.load_state_dict(tensors, assign=True)
-    if dtype is not None:
-        block.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
-    return block.eval()

@@ -1,10 +1,10 @@
-"""The feed-forward block, attention, and the encoder built from them: what the text and vision models share.
+"""The feed-forward block, and the encoder built from it and attention: what the text and vision models share.
 
 This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
@@ -13,13 +13,15 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from .checkpoint_ffn import save_model
+from .attention_ffn import SelfAttention
+from .blocks_ffn import read_feed_forward, read_state_dict
+from .checkpoint_ffn import WEIGHT_FILES, save_model
 from .configuration_ffn import FFNConfig
-from .loading_ffn import load_model, read_feed_forward
+from .loading_ffn import load_model
+from .positions_ffn import RelativeAttentionBias
 
 
 class FeedForward(nn.Module):
@@ -46,7 +48,8 @@ class FeedForward(nn.Module):
         self.activation = ACT2FN[config.hidden_act]
         self.activation_dropout = nn.Dropout(config.activation_dropout_prob)
         self.linear_2 = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.ffn_bias)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        own = config.ffn_dropout_prob
+        self.dropout = nn.Dropout(config.hidden_dropout_prob if own is None else own)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Map `(..., hidden_size)` to `(..., hidden_size)`."""
@@ -58,13 +61,24 @@ class FeedForward(nn.Module):
 
     @classmethod
     def from_pretrained(
-        cls, source: str | os.PathLike, layer: int, *, dtype: str | torch.dtype | None = None, **hub_kwargs: Any
+        cls,
+        source: str | os.PathLike | Mapping[str, torch.Tensor],
+        layer: int | None = None,
+        *,
+        part: str | None = None,
+        dtype: str | torch.dtype | None = None,
+        **hub_kwargs: Any,
     ) -> Self:
         """Read one layer's feed-forward block from a checkpoint, and nothing else of it.
 
         Args:
-            source: a folder or a Hub id; a checkpoint of ours or of any family that converts.
-            layer: index of the block, from 0.
+            source: a folder or a Hub id; a checkpoint of ours, of any family that converts, or of one that has
+                another kind of attention (`hf-ffn families` lists them). Or the state dict of a block with the names
+                of this class, which are the lecture's, or of an encoder of such blocks (`layers.N.….linear_1.weight`):
+                a dictionary, or a `.safetensors`, `.bin`, `.pt` or `.pth` file. It holds no configuration, so sizes
+                come from the tensors, and the activation is the lecture's exact GELU.
+            layer: index of the block, from 0; needed unless a state dict holds a single block.
+            part: `"text"` or `"vision"`, where a checkpoint holds both encoders (CLIP, SigLIP).
             dtype: of the weights; None for the checkpoint's own.
             hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`… as in transformers' `from_pretrained`.
 
@@ -72,83 +86,14 @@ class FeedForward(nn.Module):
             ValueError: an unknown family, a layer that is not there, or a tensor that is missing or of another shape.
             OSError: no checkpoint at `source`.
         """
-        return read_feed_forward(cls, source, layer, dtype, hub_kwargs)
-
-
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs: Unpack[TransformersKwargs],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention written out, on `(batch, heads, sequence, head_dim)`; the only back end that returns its weights."""
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    # In half precision the sum over a long row loses digits, so softmax works in float32.
-    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
-    output = torch.matmul(weights, value)
-    return output.transpose(1, 2).contiguous(), weights
-
-
-class SelfAttention(nn.Module):
-    """Bidirectional multi-head self-attention with its output projection and dropout.
-
-    Args:
-        config: an `FFNConfig`; `qkv_bias` rules the three input projections, `attention_bias` the output's.
-    """
-
-    def __init__(self, config: FFNConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.head_dim = config.hidden_size // config.num_attention_heads
-        self.scaling = self.head_dim**-0.5
-        self.attention_dropout = config.attention_probs_dropout_prob
-        self.is_causal = False
-        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
-        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
-        self.v_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
-        self.o_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return the output `(batch, sequence, hidden_size)`, and the weights where the back end gives them.
-
-        `attention_mask` is what `transformers.masking_utils.create_bidirectional_mask` makes for the back end.
-        """
-        input_shape = hidden_states.shape[:-1]
-        # (batch, sequence, hidden_size) -> (batch, heads, sequence, head_dim)
-        head_shape = (*input_shape, -1, self.head_dim)
-        query = self.q_proj(hidden_states).view(head_shape).transpose(1, 2)
-        key = self.k_proj(hidden_states).view(head_shape).transpose(1, 2)
-        value = self.v_proj(hidden_states).view(head_shape).transpose(1, 2)
-
-        # A block built outside a model has no back end chosen for it yet.
-        implementation = self.config._attn_implementation or "sdpa"
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        output, weights = attention(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=self.attention_dropout if self.training else 0.0,
-            scaling=self.scaling,
-            **kwargs,
-        )
-        # (batch, sequence, heads, head_dim) -> (batch, sequence, hidden_size)
-        output = output.reshape(*input_shape, -1).contiguous()
-        return self.dropout(self.o_proj(output)), weights
+        if isinstance(source, Mapping) or str(source).endswith(WEIGHT_FILES):
+            others = hub_kwargs if part is None else {"part": part, **hub_kwargs}
+            if others:
+                raise ValueError(f"{', '.join(others)}: for checkpoints with a config.json, and not for a state dict")
+            return read_state_dict(cls, source, layer, dtype)
+        if layer is None:
+            raise ValueError(f"layer=None: say which layer of '{source}' to read, from 0")
+        return read_feed_forward(cls, source, layer, part, dtype, hub_kwargs)
 
 
 class LayerScale(nn.Module):
@@ -193,28 +138,33 @@ class EncoderBlock(GradientCheckpointingLayer):
     def __init__(self, config: FFNConfig, layer_idx: int = 0) -> None:
         super().__init__()
         self.pre_norm = config.norm_order == "pre"
-        self.attention = SelfAttention(config)
+        self.layer_type = config.layer_type(layer_idx)
+        self.attention = SelfAttention(config, layer_idx)
         # transformers' own way for layers of different widths, as pruning leaves them
         self.ffn = FeedForward(config.per_layer_config[layer_idx] if config.is_heterogeneous else config)
-        self.norm_1 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.norm_2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.norm_1 = nn.Identity() if config.skip_first_norm and layer_idx == 0 else layer_norm(config)
+        self.norm_2 = layer_norm(config)
         self.layer_scale_1 = layer_scale(config)
         self.layer_scale_2 = layer_scale(config)
-        self.drop_path = DropPath(config.drop_path_rate * layer_idx / max(config.num_hidden_layers - 1, 1))
+        depth = 1.0 if config.drop_path_constant else layer_idx / max(config.num_hidden_layers - 1, 1)
+        self.drop_path = DropPath(config.drop_path_rate * depth)
 
     def forward(
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
+        position_bias: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        """Map `(batch, sequence, hidden_size)` to the same shape; for `attention_mask` see `SelfAttention.forward`."""
+        """Map `(batch, sequence, hidden_size)` to the same shape; for the others see `SelfAttention.forward`."""
+        inputs = (attention_mask, position_embeddings, position_bias)
         if self.pre_norm:
-            attended, _ = self.attention(self.norm_1(hidden_states), attention_mask, **kwargs)
+            attended, _ = self.attention(self.norm_1(hidden_states), *inputs, **kwargs)
             hidden_states = hidden_states + self.drop_path(self.layer_scale_1(attended))
             return hidden_states + self.drop_path(self.layer_scale_2(self.ffn(self.norm_2(hidden_states))))
 
-        attended, _ = self.attention(hidden_states, attention_mask, **kwargs)
+        attended, _ = self.attention(hidden_states, *inputs, **kwargs)
         hidden_states = self.norm_1(hidden_states + self.drop_path(self.layer_scale_1(attended)))
         return self.norm_2(hidden_states + self.drop_path(self.layer_scale_2(self.ffn(hidden_states))))
 
@@ -226,8 +176,25 @@ def layer_scale(config: FFNConfig) -> nn.Module:
     return LayerScale(config.hidden_size, config.layer_scale_init_value)
 
 
+def layer_norm(config: FFNConfig, size: int | None = None) -> nn.LayerNorm:
+    """A LayerNorm over `hidden_size` channels, or over `size`."""
+    return nn.LayerNorm(size or config.hidden_size, eps=config.layer_norm_eps, bias=config.norm_bias)
+
+
+class EncoderGroup(nn.Module):
+    """Blocks whose weights several layers share ([Lan et al. 2019](https://huggingface.co/papers/1909.11942)).
+
+    Args:
+        config: an `FFNConfig`; the group has `inner_group_num` blocks.
+    """
+
+    def __init__(self, config: FFNConfig) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([EncoderBlock(config) for _ in range(config.inner_group_num)])
+
+
 class Encoder(nn.Module):
-    """A stack of `EncoderBlock`s; pre-norm stacks end with one more LayerNorm.
+    """A stack of `EncoderBlock`s; pre-norm stacks end with one more LayerNorm, but for `final_norm=False`.
 
     Args:
         config: an `FFNConfig`, or one of its subclasses.
@@ -235,23 +202,50 @@ class Encoder(nn.Module):
 
     def __init__(self, config: FFNConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([EncoderBlock(config, layer_idx) for layer_idx in range(config.num_hidden_layers)])
-        self.norm = (
-            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-            if config.norm_order == "pre"
-            else nn.Identity()
+        self.config = config
+        self.layers = nn.ModuleList(
+            [EncoderBlock(config, layer_idx) for layer_idx in range(config.num_hidden_layers)]
+            if config.num_hidden_groups is None
+            else [EncoderGroup(config) for _ in range(config.num_hidden_groups)]
         )
+        self.norm = layer_norm(config) if config.norm_order == "pre" and config.final_norm else nn.Identity()
+        self.relative_attention_bias = (
+            RelativeAttentionBias(config) if config.relative_attention_num_buckets is not None else None
+        )
+
+    def blocks(self) -> list[Any]:
+        """The blocks in the order in which they run; shared ones occur several times."""
+        return [self.get_submodule(path) for path in self.config.block_paths()]
 
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
+        position_embeddings: Any = None,
+        position_bias: torch.Tensor | list[torch.Tensor] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        """Map `(batch, sequence, hidden_size)` to the same shape; for `attention_mask` see `SelfAttention.forward`."""
-        for layer in self.layers:
-            hidden_states = layer(hidden_states, attention_mask, **kwargs)
+        """Map `(batch, sequence, hidden_size)` to the same shape; for the others see `SelfAttention.forward`.
+
+        Where `config.layer_types` names two, masks and rotary embeddings come as a dictionary with one for each type.
+        A list of position biases holds one for each block.
+        """
+        if self.relative_attention_bias is not None:
+            position_bias = self.relative_attention_bias(hidden_states.shape[1])
+        for index, layer in enumerate(self.blocks()):
+            hidden_states = layer(
+                hidden_states,
+                for_type(attention_mask, layer.layer_type),
+                for_type(position_embeddings, layer.layer_type),
+                position_bias[index] if isinstance(position_bias, list) else position_bias,
+                **kwargs,
+            )
         return self.norm(hidden_states)
+
+
+def for_type(value: Any, layer_type: str) -> Any:
+    """What is meant for one type of layers, where there is something for each."""
+    return value[layer_type] if isinstance(value, dict) else value
 
 
 class Pooler(nn.Module):
@@ -303,8 +297,13 @@ class FFNPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": EncoderBlock, "attentions": SelfAttention}
 
+    # Buffers that follow from the configuration, so that nothing is lost where a checkpoint lacks them.
+    _computed_buffers: tuple[str, ...] = ()
     # Modules that a checkpoint of another task may lack, and that are then newly made.
     _new_head_modules: tuple[str, ...] = ()
+
+    # Modules whose rows are the labels.
+    _label_modules: tuple[str, ...] = ("classifier",)
 
     def __init__(self, config: FFNConfig, *args: Any, **kwargs: Any) -> None:
         # Overrides passed to `from_pretrained` reach the configuration after its own check.
@@ -323,6 +322,9 @@ class FFNPreTrainedModel(PreTrainedModel):
         elif isinstance(module, LayerScale):
             init.constant_(module.scale, module.init_value)
 
+    def freeze_unused(self) -> None:
+        """Take out of training what this model only holds to go back to its family; loading does it too."""
+
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | os.PathLike | None, *model_args: Any, **kwargs: Any
@@ -335,9 +337,14 @@ class FFNPreTrainedModel(PreTrainedModel):
         Labels go by name: `id2label` with the checkpoint's names in another order moves the head's rows; with other
         names or another number the head is newly made.
 
+        Sizes may be others than the checkpoint's, as a start for fine-tuning; the report says what was done.
+        `max_position_embeddings`: fewer positions are the first ones; more are made as `extend_positions` says:
+        `"tile"` (the default) keeps the learnt ones, so that short texts give the same outputs, and repeats them;
+        `"interpolate"` stretches them. `image_size`: positions are interpolated bicubically.
+
         Raises:
-            ValueError: an unknown family, or a part of the encoder that is missing, left over or of another shape or
-                type, so that nothing random or forgotten goes unnoticed.
+            ValueError: an unknown family, another patch size, or a part of the encoder that is missing, left over or
+                of another shape or type, so that nothing random or forgotten goes unnoticed.
             OSError: no checkpoint at that place.
         """
         return load_model(cls, super().from_pretrained, pretrained_model_name_or_path, model_args, kwargs)

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from transformers import BertTokenizer, PreTrainedModel, ViTImageProcessor
+from transformers import ASTFeatureExtractor, BertTokenizer, PreTrainedModel, ViTImageProcessor
 
 import hf_ffn
 
-from tiny import ffn_model, ffn_text_config, ffn_vision_config
+from tiny import ffn_config, ffn_model
 
 TEXT_CLASSES = (
     "FFNTextModel",
@@ -17,14 +17,18 @@ TEXT_CLASSES = (
     "FFNForTokenClassification",
     "FFNForQuestionAnswering",
 )
-VISION_CLASSES = ("FFNVisionModel", "FFNForImageClassification")
+VISION_CLASSES = (
+    "FFNVisionModel",
+    "FFNForImageClassification",
+    "FFNForImageClassificationWithTeacher",
+    "FFNForAudioClassification",
+)
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "encoder", "reads", "france", ".", "?"]
 
 
 def config_folder(folder: Path, class_name: str, **overrides: Any) -> Path:
     """What a card reads of a model: its config.json, and no weights."""
-    make_config = ffn_vision_config if class_name in VISION_CLASSES else ffn_text_config
-    config = make_config(architectures=[class_name], **overrides)
+    config = ffn_config(class_name, architectures=[class_name], **overrides)
     folder.mkdir(parents=True, exist_ok=True)
     config.save_pretrained(folder)
     return folder
@@ -38,7 +42,10 @@ def weights_folder(folder: Path, class_name: str, **overrides: Any) -> PreTraine
 
 
 def add_processor(folder: Path, class_name: str) -> None:
-    """Put a tokenizer, or an image processor, beside a model of that class."""
+    """Put a tokenizer, an image processor or a feature extractor beside a model of that class."""
+    if class_name == "FFNForAudioClassification":
+        ASTFeatureExtractor(num_mel_bins=32, max_length=40).save_pretrained(folder)
+        return
     if class_name in VISION_CLASSES:
         ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
         return

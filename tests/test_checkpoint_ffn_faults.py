@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+import hf_ffn
 from hf_ffn import (
     FeedForward,
     FFNForMaskedLM,
@@ -236,8 +237,11 @@ def test_an_unknown_family_is_refused_naming_the_known(
 ) -> None:
     folder = save_source("BertModel")
     rewrite_config(folder, model_type=model_type)
-    with pytest.raises(ValueError, match=r"does not convert. Families that it converts: bert, vit"):
+    with pytest.raises(ValueError, match=r"does not convert\. Families that it converts: ") as error:
         read(folder)
+    whole, blocks = (part.partition(": ")[2].split(", ") for part in str(error.value).rstrip(".").split(". ")[1:])
+    assert whole == sorted(hf_ffn.registry_ffn.FOREIGN_FAMILIES)
+    assert blocks == sorted({row.model_type for row in hf_ffn.families.FEED_FORWARD_ONLY})
 
 
 def test_a_gpt2_checkpoint_is_refused(tmp_path: Path) -> None:

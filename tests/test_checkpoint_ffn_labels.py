@@ -78,20 +78,51 @@ def test_other_labels_make_a_new_head_and_say_so(
         assert name.startswith("classifier.") or torch.equal(tensor, kept[name]), name
 
 
-def test_another_number_of_labels_makes_a_new_head_and_asks_for_names(save_source: Save) -> None:
-    folder = save_classifier(save_source, "BertForSequenceClassification")
-    model = FFNForSequenceClassification.from_pretrained(folder, num_labels=5)
-    assert model.classifier.weight.shape[0] == 5
+@pytest.mark.parametrize("theirs", CLASSIFIERS)
+@pytest.mark.parametrize("native", [False, True])
+def test_another_number_of_labels_makes_a_new_head_and_asks_for_names(
+    save_source: Save, tmp_path: Path, theirs: str, native: bool
+) -> None:
+    folder = save_classifier(save_source, theirs)
+    if native:
+        our_class(theirs).from_pretrained(folder).save_pretrained(tmp_path / "native")
+        folder = tmp_path / "native"
+    model = our_class(theirs).from_pretrained(folder, num_labels=5)
+    assert model.classifier.weight.shape[0] == model.config.num_labels == 5
     assert "for 5 labels in place of 3" in str(model.loading_report)
     assert "unnamed" in str(model.loading_report)
 
 
-def test_names_for_a_trained_head_with_unnamed_labels_are_refused(save_source: Save) -> None:
-    folder = save_classifier(save_source, "BertForSequenceClassification", None)
+@pytest.mark.parametrize("theirs", CLASSIFIERS)
+def test_an_encoder_without_a_head_takes_any_labels(save_source: Save, theirs: str) -> None:
+    folder = save_source("ViTModel" if theirs.startswith("ViT") else "BertModel")
+    model = our_class(theirs).from_pretrained(folder, id2label=dict(enumerate("abcde")))
+    assert model.classifier.weight.shape[0] == 5
+    assert model.config.label2id == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}
+    assert model.loading_report.new == ["classifier"]
+
+
+@pytest.mark.parametrize("theirs", CLASSIFIERS)
+def test_names_for_a_trained_head_with_unnamed_labels_are_refused(save_source: Save, theirs: str) -> None:
+    folder = save_classifier(save_source, theirs, None)
     with pytest.raises(ValueError, match="unnamed"):
-        FFNForSequenceClassification.from_pretrained(folder, id2label=NAMES)
-    model = FFNForSequenceClassification.from_pretrained(folder, id2label=NAMES, ignore_mismatched_sizes=True)
+        our_class(theirs).from_pretrained(folder, id2label=NAMES)
+    model = our_class(theirs).from_pretrained(folder, id2label=NAMES, ignore_mismatched_sizes=True)
     assert "classifier" in model.loading_report.new[0]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "size"),
+    [(name, {"image_size": 48} if "ViT" in name else {"max_position_embeddings": 60}) for name in CLASSIFIERS],
+)
+def test_labels_and_sizes_change_together(save_source: Save, theirs: str, size: dict) -> None:
+    folder = save_classifier(save_source, theirs)
+    order = {0: "contradiction", 1: "entailment", 2: "neutral"}
+    model = our_class(theirs).from_pretrained(folder, id2label=order, **size)
+    before = our_class(theirs).from_pretrained(folder).classifier.weight
+    assert torch.equal(model.classifier.weight, before[[2, 0, 1]])
+    for said in ("rows moved", f"{next(iter(size))}="):
+        assert said in str(model.loading_report)
 
 
 def test_a_configuration_without_names_keeps_the_trained_heads(save_source: Save) -> None:

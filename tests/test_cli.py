@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from hf_ffn import FAMILIES, FFNTextModel
 from hf_ffn.cli import app
+from hf_ffn.families import FEED_FORWARD_ONLY
 
 Save = Callable[..., Path]
 
@@ -64,12 +65,21 @@ def test_no_verify_writes_no_proof(save_source: Save, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
-def test_families_are_listed_with_their_heads() -> None:
-    output = run("families").output
-    for family in FAMILIES.values():
-        assert family.model_type in output
-        for ours, theirs in family.heads.items():
-            assert any(ours in line and theirs in line for line in output.splitlines())
+def test_families_are_listed_with_their_classes_and_exactness() -> None:
+    output, _, of_blocks = run("families").output.partition("\n\n")
+    lines = [line.split(" | ") for line in output.splitlines()]
+    assert len(lines) == 2 + len(FAMILIES)
+    listed = {line[0].removeprefix("| "): line[1:] for line in lines[2:]}
+    assert listed.keys() == FAMILIES.keys()
+    converts, also_read, exactness = listed["bert"]
+    assert converts.startswith("`Bert` + `Model`, `ForMaskedLM`, ")
+    assert also_read == "`BertForPreTraining`"
+    assert exactness == "equal bitwise |"
+    assert "but for rounding: queries, keys and values are one product" in listed["modernbert"][2]
+    assert "in eager" in listed["mpnet"][2]
+    for each in FEED_FORWARD_ONLY:
+        part = f"part='{each.part}'" if each.part else ""
+        assert any(line.startswith(f"{each.model_type}: ") and part in line for line in of_blocks.splitlines())
 
 
 @pytest.mark.parametrize("command", ["convert", "verify", "export", "push", "pull", "families"])
@@ -83,7 +93,7 @@ def test_help_says_what_a_command_does(command: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("convert", "{gpt2}", "{out}"), "Families that it converts: bert, vit"),
+        (("convert", "{gpt2}", "{out}"), "Families that it converts: "),
         (("convert", "{tmp}/nowhere", "{out}"), "there is no folder"),
         (("convert", "{bert}", "{out}", "--task", "singing"), "it can do: base, masked-lm"),
         (("verify", "{gpt2}"), "model_type='gpt2'"),

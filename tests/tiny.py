@@ -79,10 +79,22 @@ def ffn_vision_config(**overrides: Any) -> FFNVisionConfig:
     return FFNVisionConfig(**{**sizes, **overrides})
 
 
+# What some of our classes need of their configuration.
+NEEDED = {
+    "FFNForImageClassificationWithTeacher": {"use_distillation_token": True},
+    "FFNForAudioClassification": {"num_channels": 1, "image_size": (32, 40)},
+}
+
+
+def ffn_config(class_name: str, **overrides: Any) -> FFNTextConfig | FFNVisionConfig:
+    """A tiny configuration for one of our classes (by name)."""
+    is_text = getattr(hf_ffn, class_name).config_class is FFNTextConfig
+    return (ffn_text_config if is_text else ffn_vision_config)(**{**NEEDED.get(class_name, {}), **overrides})
+
+
 def ffn_model(class_name: str, seed: int = 0, **overrides: Any) -> Any:
     """A telling model of one of our classes (by name)."""
-    make_config = ffn_vision_config if class_name in VIT_CLASSES.values() else ffn_text_config
-    return telling_model(getattr(hf_ffn, class_name), make_config(**overrides), seed)
+    return telling_model(getattr(hf_ffn, class_name), ffn_config(class_name, **overrides), seed)
 
 
 def telling_model(model_class: type[PreTrainedModel], config: PreTrainedConfig, seed: int = 0) -> PreTrainedModel:
@@ -98,7 +110,8 @@ def telling_model(model_class: type[PreTrainedModel], config: PreTrainedConfig, 
         for module in model.modules():
             if isinstance(module, nn.LayerNorm):
                 module.weight.uniform_(0.5, 1.5)
-                module.bias.uniform_(-0.5, 0.5)
+                if module.bias is not None:
+                    module.bias.uniform_(-0.5, 0.5)
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
                 parameter.mul_(5)

@@ -20,6 +20,8 @@ PIPELINE_TAGS = {
     "token-classification": "token-classification",
     "question-answering": "question-answering",
     "image-classification": "image-classification",
+    "image-classification-with-teacher": "image-classification",
+    "audio-classification": "audio-classification",
 }
 # By our names, the Hub's name of a metric and how it is computed, and how people call it.
 METRICS: dict[str, tuple[str, dict[str, str] | None, str]] = {
@@ -175,7 +177,7 @@ def dimensions_table(facts: Facts) -> str:
     sizes = dimensions(facts.model_class, facts.config)
     share = sizes.feed_forward_parameters / sizes.encoder_parameters
     size = sizes.input_size
-    one_input = f"{size} tokens" if isinstance(size, int) else f"an image of {size[0]} × {size[1]}"
+    one_input = f"{size} tokens" if isinstance(size, int) else f"{what_it_takes(facts)} of {size[0]} × {size[1]}"
     return table(
         ("", ""),
         [
@@ -187,6 +189,11 @@ def dimensions_table(facts: Facts) -> str:
             ("Layers, attention heads", f"{facts.config.num_hidden_layers}, {facts.config.num_attention_heads}"),
         ],
     )
+
+
+def what_it_takes(facts: Facts) -> str:
+    """What one input of a model that takes no text is."""
+    return "a spectrogram" if facts.model_class.main_input_name == "input_values" else "an image"
 
 
 def intermediate_sizes(facts: Facts) -> str:

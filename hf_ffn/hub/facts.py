@@ -7,7 +7,6 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from ..checkpoint_ffn import AUTO_MAPS
 from ..conversion import IMAGE_PROCESSOR_FILES, TASKS, TOKENIZER_FILES, model_class_for
 from ..equivalence import Check, EquivalenceReport
 from ..modeling_ffn import FFNPreTrainedModel
@@ -42,6 +41,7 @@ class Facts:
         pictures: file names and what they show.
         has_tokenizer: whether a tokenizer lies in the folder.
         has_image_processor: whether an image processor does.
+        has_feature_extractor: whether what makes spectrograms of sounds does.
     """
 
     model_class: type[FFNPreTrainedModel]
@@ -52,6 +52,7 @@ class Facts:
     pictures: dict[str, str]
     has_tokenizer: bool
     has_image_processor: bool
+    has_feature_extractor: bool
 
     @property
     def task(self) -> str:
@@ -62,8 +63,7 @@ class Facts:
     @property
     def auto_class(self) -> str:
         """The class of transformers that loads it."""
-        entries = AUTO_MAPS[self.model_class.config_class.model_type].items()
-        return next(auto for auto, ours in entries if ours.endswith(f".{self.model_class.__name__}"))
+        return str(self.model_class._auto_class)
 
     @property
     def base_model(self) -> str | None:
@@ -94,6 +94,8 @@ def gather(folder: Path, run_file: Path | None = None) -> Facts:
         ValueError: it holds no model of ours, or a damaged file; the message names it.
     """
     model_class = model_class_for(folder)
+    processors = [content for name in IMAGE_PROCESSOR_FILES if (content := read_json(folder / name)) is not None]
+    for_sounds = [content.get("feature_extractor_type") is not None for content in processors]
     return Facts(
         model_class=model_class,
         config=model_class.config_class.from_pretrained(folder),
@@ -102,7 +104,8 @@ def gather(folder: Path, run_file: Path | None = None) -> Facts:
         arguments=read_arguments(run_file) if run_file is not None else {},
         pictures={name: shows for name, shows in PICTURES.items() if (folder / name).is_file()},
         has_tokenizer=any((folder / name).is_file() for name in TOKENIZER_FILES),
-        has_image_processor=any((folder / name).is_file() for name in IMAGE_PROCESSOR_FILES),
+        has_image_processor=not all(for_sounds),
+        has_feature_extractor=any(for_sounds),
     )
 
 

@@ -2,8 +2,16 @@
 
 import json
 
+from ..configuration_ffn import height_and_width
 from .facts import Facts
 
+# The tasks with one answer for each input.
+CLASSIFIERS = (
+    "sequence-classification",
+    "image-classification",
+    "image-classification-with-teacher",
+    "audio-classification",
+)
 # What each task's example does with `outputs`, a line each.
 READ_OUT = {
     "base": ["print(outputs.last_hidden_state.shape)"],
@@ -11,7 +19,6 @@ READ_OUT = {
         'position = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero()[0]',
         "print(tokenizer.decode(outputs.logits[0, position].argmax(-1)))",
     ],
-    "sequence-classification": ["print(model.config.id2label[outputs.logits.argmax(-1).item()])"],
     "token-classification": [
         "print([model.config.id2label[index] for index in outputs.logits[0].argmax(-1).tolist()])"
     ],
@@ -19,7 +26,7 @@ READ_OUT = {
         "start, end = outputs.start_logits.argmax().item(), outputs.end_logits.argmax().item()",
         'print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))',
     ],
-    "image-classification": ["print(model.config.id2label[outputs.logits.argmax(-1).item()])"],
+    **{task: ["print(model.config.id2label[outputs.logits.argmax(-1).item()])"] for task in CLASSIFIERS},
 }
 # Where there is no tokenizer to turn ids into words.
 READ_OUT_IDS = {
@@ -49,7 +56,7 @@ def snippet(facts: Facts, repo_id: str, example: str | None, *, with_hf_ffn: boo
     loader = facts.model_class.__name__ if with_hf_ffn else facts.auto_class
     # The tokenizer asks for the model's configuration, whose code is in the repository as well.
     trust = "" if with_hf_ffn else ", trust_remote_code=True"
-    lines, prepare = prepare_images(facts) if is_vision(facts) else prepare_text(facts, example)
+    lines, prepare = prepare_input(facts) if is_vision(facts) else prepare_text(facts, example)
     from_transformers = sorted(lines if with_hf_ffn else [loader, *lines])
     imported = ["import torch"]
     if from_transformers:
@@ -75,7 +82,7 @@ def read_out(facts: Facts) -> list[str]:
     lines = READ_OUT[facts.task]
     if not facts.has_tokenizer:
         lines = READ_OUT_IDS.get(facts.task, lines)
-    if facts.task not in ("sequence-classification", "image-classification"):
+    if facts.task not in CLASSIFIERS:
         return lines
     # One output without a stated problem is a score, as the loss takes it too.
     problem = facts.config.problem_type or ("regression" if facts.config.num_labels == 1 else "")
@@ -83,8 +90,8 @@ def read_out(facts: Facts) -> list[str]:
 
 
 def is_vision(facts: Facts) -> bool:
-    """Whether the model takes images."""
-    return facts.model_class.main_input_name == "pixel_values"
+    """Whether the model takes images, or sounds as such, and no text."""
+    return facts.model_class.main_input_name != "input_ids"
 
 
 def word_of(name: str) -> str:
@@ -107,10 +114,17 @@ def prepare_text(facts: Facts, example: str | None) -> tuple[list[str], list[str
     return ["AutoTokenizer"], [f'inputs = tokenizer({text}, return_tensors="pt")']
 
 
-def prepare_images(facts: Facts) -> tuple[list[str], list[str]]:
-    """The classes that an example needs to read an image, and the lines that do it."""
-    size = facts.config.image_size
-    height, width = (size, size) if isinstance(size, int) else size
+def prepare_input(facts: Facts) -> tuple[list[str], list[str]]:
+    """The classes that an example needs to read an image or a sound, and the lines that do it."""
+    height, width = height_and_width(facts.config.image_size)
+    if facts.model_class.main_input_name == "input_values":
+        if not facts.has_feature_extractor:
+            return [], [
+                f'inputs = {{"input_values": torch.zeros(1, {width}, {height})}}  # your sound as a spectrogram'
+            ]
+        sound = "sound = [0.0] * processor.sampling_rate  # your sound, a number for each sample"
+        read = 'inputs = processor(sound, sampling_rate=processor.sampling_rate, return_tensors="pt")'
+        return ["AutoFeatureExtractor"], [sound, read]
     channels = facts.config.num_channels
     if not facts.has_image_processor:
         shape = f"1, {channels}, {height}, {width}"

@@ -36,6 +36,12 @@ def test_the_embedded_data_sets_are_those_of_training() -> None:
         ("FFNForQuestionAnswering", "question-answering", "AutoModelForQuestionAnswering"),
         ("FFNVisionModel", "base", "AutoModel"),
         ("FFNForImageClassification", "image-classification", "AutoModelForImageClassification"),
+        (
+            "FFNForImageClassificationWithTeacher",
+            "image-classification-with-teacher",
+            "AutoModelForImageClassification",
+        ),
+        ("FFNForAudioClassification", "audio-classification", "AutoModelForAudioClassification"),
     ],
 )
 def test_every_class_has_its_task_and_its_auto_class(
@@ -69,9 +75,19 @@ def test_a_tokenizer_is_found(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["preprocessor_config.json", "processor_config.json"])
 def test_an_image_processor_is_found(tmp_path: Path, name: str) -> None:
     config_folder(tmp_path, "FFNVisionModel")
-    (tmp_path / name).touch()
-    assert gather(tmp_path).has_image_processor
-    assert not gather(tmp_path).has_tokenizer
+    write_json(tmp_path / name, {"image_processor_type": "ViTImageProcessor"})
+    facts = gather(tmp_path)
+    assert facts.has_image_processor
+    assert not facts.has_feature_extractor
+    assert not facts.has_tokenizer
+
+
+def test_what_makes_spectrograms_is_no_image_processor(tmp_path: Path) -> None:
+    config_folder(tmp_path, "FFNForAudioClassification")
+    assert not gather(tmp_path).has_feature_extractor
+    write_json(tmp_path / "preprocessor_config.json", {"feature_extractor_type": "ASTFeatureExtractor"})
+    assert gather(tmp_path).has_feature_extractor
+    assert not gather(tmp_path).has_image_processor
 
 
 def test_pictures_are_those_that_are_there_and_known(tmp_path: Path) -> None:

@@ -16,15 +16,22 @@ from tiny import ffn_model
 
 NAMES = ("one", "two", "three")
 CLASSES = [*TEXT_CLASSES, *VISION_CLASSES]
+CLASSIFIERS = [
+    "FFNForSequenceClassification",
+    "FFNForImageClassification",
+    "FFNForImageClassificationWithTeacher",
+    "FFNForAudioClassification",
+]
 
 
 def answering(class_name: str, answer: list[float], **config: Any) -> PreTrainedModel:
     """A model whose head gives these logits, whatever it is asked."""
     model = ffn_model(class_name, **config)
-    head = model.qa_outputs if class_name == "FFNForQuestionAnswering" else model.classifier
     with torch.no_grad():
-        head.weight.zero_()
-        head.bias.copy_(torch.tensor(answer))
+        for name, head in model.named_children():
+            if name == "qa_outputs" or name.endswith("classifier"):
+                head.weight.zero_()
+                head.bias.copy_(torch.tensor(answer))
     return model
 
 
@@ -74,7 +81,7 @@ def test_an_encoder_shows_its_vectors(
     assert printed == f"torch.Size([{shape.format(n=14 if processor else 8)}])"
 
 
-@pytest.mark.parametrize("class_name", ["FFNForSequenceClassification", "FFNForImageClassification"])
+@pytest.mark.parametrize("class_name", CLASSIFIERS)
 @pytest.mark.parametrize(
     ("problem_type", "answer", "says"),
     [
@@ -99,7 +106,7 @@ def test_a_single_output_is_a_score(tmp_path: Path, problem_type: str | None, ca
     assert run(tmp_path / "m", model, True, True, capsys) == "1.5"
 
 
-@pytest.mark.parametrize("class_name", ["FFNForSequenceClassification", "FFNForImageClassification"])
+@pytest.mark.parametrize("class_name", CLASSIFIERS)
 def test_a_classifier_is_loaded_both_ways(
     tmp_path: Path, class_name: str, processor: bool, with_hf_ffn: bool, capsys: Any
 ) -> None:

@@ -1,0 +1,179 @@
+"""Sizes that change as a checkpoint loads: more or fewer positions of a text, images of another size.
+
+The checkpoint loads at its own size, so that every tensor of it is checked; the positions are resized afterwards.
+
+This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
+"""
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from .configuration_ffn import FFNConfig, height_and_width
+from .configuration_ffn_block import NATIVE_MODEL_TYPES
+from .grids_ffn import WindowPositionBias
+from .registry_ffn import FOREIGN_FAMILIES
+
+# The fields that may differ from the checkpoint's, as the learnt positions can be made to fit.
+SIZES = ("max_position_embeddings", "image_size")
+
+# How the rows of positions beyond the checkpoint's are made.
+EXTENSIONS = ("tile", "interpolate")
+
+
+def hold_sizes_back(config: FFNConfig, raw_config: dict[str, Any], source: str | os.PathLike | None) -> dict[str, Any]:
+    """Give `config` the checkpoint's own sizes to load with.
+
+    Args:
+        config: what is wanted; changed in place.
+        raw_config: the checkpoint's config.json.
+        source: the checkpoint, for messages.
+
+    Returns:
+        The sizes that are wanted in their place, for `resize_positions` after loading.
+
+    Raises:
+        ValueError: an impossible size, or another size of patches.
+    """
+    if raw_config.get("model_type") not in {*FOREIGN_FAMILIES, *NATIVE_MODEL_TYPES}:
+        return {}
+    config.validate_architecture()
+    stored = type(config)._as_native(dict(raw_config), str(source))
+    wanted = {}
+    for name in ("patch_size", *SIZES):
+        if not hasattr(config, name):
+            continue
+        own, other = stored.get(name, getattr(type(config), name)), getattr(config, name)
+        if height_and_width(own) == height_and_width(other):
+            continue
+        if name == "patch_size":
+            raise ValueError(
+                f"patch_size={other}: '{source}' projects patches of {own} pixels, and patches cannot be resized. "
+                f"Leave patch_size out; image_size may be another."
+            )
+        wanted[name] = other
+        setattr(config, name, own)
+    return wanted
+
+
+def take_extension(kwargs: dict[str, Any], config: FFNConfig) -> str:
+    """Take `extend_positions` out of the keywords of `from_pretrained`; "tile" where it is left out.
+
+    Raises:
+        ValueError: another value, or a model whose positions are not a text's.
+    """
+    extend_positions = kwargs.pop("extend_positions", None)
+    if extend_positions is None:
+        return EXTENSIONS[0]
+    if extend_positions not in EXTENSIONS:
+        raise ValueError(f"extend_positions={extend_positions!r} must be one of {', '.join(map(repr, EXTENSIONS))}")
+    if not hasattr(config, "max_position_embeddings"):
+        raise ValueError(
+            f"extend_positions={extend_positions!r} is for the positions of a text; those of an image are "
+            f"interpolated bicubically for another image_size"
+        )
+    return extend_positions
+
+
+def resize_positions(model: PreTrainedModel, wanted: dict[str, Any], extend_positions: str) -> list[str]:
+    """Bring a loaded model's learnt positions to the sizes that are wanted.
+
+    Args:
+        model: loaded at the checkpoint's own sizes.
+        wanted: what `hold_sizes_back` returned.
+        extend_positions: one of `EXTENSIONS`, for texts.
+
+    Returns:
+        What was done, for the loading report.
+
+    Raises:
+        ValueError: the positions are not in memory.
+    """
+    if wanted and any(parameter.is_meta for parameter in model.parameters()):
+        raise ValueError(
+            f"{', '.join(wanted)} cannot change while weights are offloaded: load the model without "
+            f"offloading, save it, and load that"
+        )
+    notes = []
+    for name, size in wanted.items():
+        resize = resize_images if name == "image_size" else resize_texts
+        setattr(model.config, name, size)
+        notes.append(resize(model, extend_positions))
+    return notes
+
+
+def resize_texts(model: PreTrainedModel, extend_positions: str) -> str:
+    """Bring a text model's positions to `config.max_position_embeddings`, and say how."""
+    config, table = model.config, model.base_model.embeddings.position_embeddings
+    size = config.max_position_embeddings
+    if config.longest_sequence is None:
+        return f"max_position_embeddings={size}: there are no learnt positions; longer texts need fine-tuning"
+    old_size, first = table.num_embeddings, size - config.longest_sequence
+    replace_parameter(table, "weight", resized_rows(table.weight, size, first, extend_positions))
+    table.num_embeddings = size
+    if size < old_size:
+        return f"max_position_embeddings={size}: the checkpoint's positions {size}…{old_size - 1} were cut off"
+    how = {
+        "tile": f"the new positions {old_size}…{size - 1} repeat the checkpoint's {first}…{old_size - 1}, which stay "
+        f"as they are (tile)",
+        "interpolate": f"the checkpoint's positions {first}…{old_size - 1} were stretched to {first}…{size - 1} "
+        f"(interpolate), so short texts give other outputs too",
+    }[extend_positions]
+    return f"max_position_embeddings={size}: {how}; long texts need fine-tuning"
+
+
+def resized_rows(rows: torch.Tensor, size: int, first: int, extend_positions: str) -> torch.Tensor:
+    """Make `(positions, hidden_size)` to `(size, hidden_size)`; fewer rows are the first ones.
+
+    Args:
+        rows: the learnt positions.
+        size: number of rows that are wanted.
+        first: row of the first token; those before it mark padding, stay, and are not repeated.
+        extend_positions: `"tile"` repeats the rows, as Longformer's authors did with RoBERTa's
+            ([Beltagy et al. 2020](https://huggingface.co/papers/2004.05150), section 5); `"interpolate"` stretches
+            them linearly over the new length.
+    """
+    if size <= len(rows):
+        return rows[:size]
+    kept, learnt = rows[:first], rows[first:]
+    if extend_positions == "tile":
+        made = learnt[torch.arange(size - first, device=rows.device) % len(learnt)]
+    else:
+        # (positions, hidden_size) -> (1, hidden_size, positions), and back; half precision would lose digits
+        columns = learnt.float().T.unsqueeze(0)
+        columns = nn.functional.interpolate(columns, size=size - first, mode="linear", align_corners=True)
+        made = columns.squeeze(0).T.to(rows.dtype)
+    return torch.cat((kept, made))
+
+
+def resize_images(model: PreTrainedModel, extend_positions: str) -> str:
+    """Bring an image model's positions to `config.image_size`, and say how."""
+    embeddings, grid = model.base_model.embeddings, model.config.grid_size
+    old, new = embeddings.image_size, height_and_width(model.config.image_size)
+    same_grid = embeddings.grid_size == grid
+    embeddings.image_size = new
+    said = f"image_size={new[0]}x{new[1]}"
+    if same_grid:
+        return f"{said}: as many patches as for {old[0]}x{old[1]}, so the positions stay"
+    if embeddings.any_size:
+        embeddings.grid_size = grid
+        return f"{said}: no position is learnt for each patch; such a model needs fine-tuning"
+    replace_parameter(embeddings, "position_embeddings", embeddings.positions_for(grid))
+    embeddings.grid_size = grid
+    for module in model.modules():
+        if isinstance(module, WindowPositionBias):
+            replace_parameter(module, "table", module.rows_for(grid))
+            module.grid_size = grid
+    return (
+        f"{said}: the checkpoint's positions, for {old[0]}x{old[1]}, were interpolated; such a model needs fine-tuning"
+    )
+
+
+def replace_parameter(module: nn.Module, name: str, value: torch.Tensor | None) -> None:
+    """Put a tensor in a parameter's place, where the module has it."""
+    if value is not None:
+        trained = getattr(module, name).requires_grad
+        setattr(module, name, nn.Parameter(value.detach().clone(), requires_grad=trained))

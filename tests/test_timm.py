@@ -1,0 +1,308 @@
+"""timm's vision transformers: sizes from the tensors, fused weights taken apart, and back to the same file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional as F
+
+from hf_ffn import FeedForward, FFNForImageClassification, FFNVisionModel, convert, export_pretrained
+from hf_ffn.conversion import model_class_for
+from hf_ffn.families.timm_architectures import ARCHITECTURES
+
+WIDTH, HEADS, CHANNELS, PATCH, IMAGE = 32, 4, 3, 8, (16, 24)
+PATCHES = IMAGE[0] // PATCH * (IMAGE[1] // PATCH)
+
+
+def tensors(
+    prefix: tuple[str, ...] = ("cls_token",),
+    registers: int = 0,
+    positions: int | None = None,
+    width: int = 48,
+    gated: bool = False,
+    extra: tuple[str, ...] = ("norm",),
+    without: tuple[str, ...] = (),
+    classes: int = 5,
+) -> dict[str, torch.Tensor]:
+    """A small timm checkpoint's tensors, large enough that each matters."""
+    generator = torch.Generator().manual_seed(0)
+    shapes: dict[str, tuple[int, ...]] = {
+        "patch_embed.proj.weight": (WIDTH, CHANNELS, PATCH, PATCH),
+        "patch_embed.proj.bias": (WIDTH,),
+        "pos_embed": (1, len(prefix) + PATCHES if positions is None else positions, WIDTH),
+        "head.weight": (classes, WIDTH),
+        "head.bias": (classes,),
+        **dict.fromkeys(prefix, (1, 1, WIDTH)),
+    }
+    if registers:
+        shapes["reg_token"] = (1, registers, WIDTH)
+    if "dist_token" in prefix:
+        shapes |= {"head_dist.weight": (classes, WIDTH), "head_dist.bias": (classes,)}
+    for name in extra:
+        if not name.startswith("ls"):
+            shapes |= {f"{name}.weight": (WIDTH,), f"{name}.bias": (WIDTH,)}
+    for layer in range(2):
+        block = {
+            "attn.qkv": (3 * WIDTH, WIDTH),
+            "attn.proj": (WIDTH, WIDTH),
+            "mlp.fc1": (2 * width if gated else width, WIDTH),
+            "mlp.fc2": (WIDTH, width),
+        }
+        for name, shape in block.items():
+            shapes |= {f"blocks.{layer}.{name}.weight": shape, f"blocks.{layer}.{name}.bias": shape[:1]}
+        for name in ("norm1", "norm2"):
+            shapes |= {f"blocks.{layer}.{name}.weight": (WIDTH,), f"blocks.{layer}.{name}.bias": (WIDTH,)}
+        if "ls" in extra:
+            shapes |= {f"blocks.{layer}.ls{half}.gamma": (WIDTH,) for half in (1, 2)}
+    return {
+        name: torch.randn(shape, generator=generator) * (0.3 if len(shape) == 1 else shape[-1] ** -0.5)
+        + (1.0 if name.endswith(("norm.weight", "norm1.weight", "norm2.weight", "gamma")) else 0.0)
+        for name, shape in shapes.items()
+        if not name.endswith(without)
+    }
+
+
+def save(folder: Path, weights: dict[str, torch.Tensor], **config: Any) -> Path:
+    """Write a checkpoint as timm does."""
+    folder.mkdir()
+    save_file(weights, folder / "model.safetensors")
+    own = {
+        "architecture": "vit_tiny_patch16_224",
+        "num_classes": 5,
+        "num_features": WIDTH,
+        "global_pool": "token",
+        "model_args": {"num_heads": HEADS},
+        "pretrained_cfg": {"input_size": [CHANNELS, *IMAGE], "mean": [0.5, 0.5, 0.5]},
+    }
+    (folder / "config.json").write_text(json.dumps({**own, **config}, indent=2) + "\n")
+    return folder
+
+
+def reference(
+    weights: dict[str, torch.Tensor], images: torch.Tensor, pool: str, act: Any = F.gelu, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What timm computes, written out: all tokens after the last LayerNorm, and the logits."""
+    w = {name: tensor.to(images.dtype) for name, tensor in weights.items()}
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        known = f"{name}.weight" in w
+        return F.layer_norm(x, (WIDTH,), w[f"{name}.weight"], w[f"{name}.bias"], eps) if known else x
+
+    def linear(x: torch.Tensor, name: str) -> torch.Tensor:
+        return F.linear(x, w[f"{name}.weight"], w.get(f"{name}.bias"))
+
+    batch = len(images)
+    patches = F.conv2d(images, w["patch_embed.proj.weight"], w.get("patch_embed.proj.bias"), stride=PATCH)
+    x = patches.flatten(2).transpose(1, 2)
+    tokens = [w[name].expand(batch, -1, -1) for name in ("cls_token", "dist_token") if name in w]
+    registers = [w["reg_token"].expand(batch, -1, -1)] if "reg_token" in w else []
+    if w["pos_embed"].shape[1] == x.shape[1]:
+        x = torch.cat([*tokens, *registers, x + w["pos_embed"]], dim=1)
+    else:
+        assert not registers
+        x = torch.cat([*tokens, x], dim=1) + w["pos_embed"]
+    x = norm(x, "norm_pre")
+    for layer in range(2):
+        block = f"blocks.{layer}"
+        qkv = linear(norm(x, f"{block}.norm1"), f"{block}.attn.qkv")
+        query, key, value = qkv.reshape(batch, -1, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        x = x + linear(attended, f"{block}.attn.proj") * w.get(f"{block}.ls1.gamma", 1.0)
+        inner = linear(norm(x, f"{block}.norm2"), f"{block}.mlp.fc1")
+        if inner.shape[-1] == w[f"{block}.mlp.fc2.weight"].shape[1]:
+            inner = act(inner)
+        else:
+            gate, inner = inner.chunk(2, dim=-1)
+            inner = act(gate) * inner
+        x = x + linear(inner, f"{block}.mlp.fc2") * w.get(f"{block}.ls2.gamma", 1.0)
+    x = norm(x, "norm")
+    pooled = norm(x[:, -PATCHES:].mean(dim=1), "fc_norm") if pool == "avg" else x[:, 0]
+    logits = linear(pooled, "head")
+    return x, (logits + linear(x[:, 1], "head_dist")) / 2 if "head_dist.weight" in w else logits
+
+
+FORMS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}, {}),
+    "mean": ({"extra": ("fc_norm",)}, {"global_pool": "avg"}, {"pool": "avg"}),
+    "mean-after-norm": ({"prefix": ()}, {"global_pool": "avg"}, {"pool": "avg"}),
+    "registers": ({"registers": 3, "positions": PATCHES, "extra": ("norm", "ls")}, {}, {}),
+    "without-biases": ({"without": ("qkv.bias", "patch_embed.proj.bias")}, {}, {}),
+    "distilled": ({"prefix": ("cls_token", "dist_token")}, {}, {}),
+    "clip": (
+        {"extra": ("norm", "norm_pre")},
+        {"architecture": "vit_base_patch16_clip_quickgelu_224"},
+        {"act": lambda x: x * torch.sigmoid(1.702 * x), "eps": 1e-5},
+    ),
+    "gated": (
+        {"gated": True, "extra": ("norm", "ls")},
+        {"architecture": "vit_giant_patch14_dinov2"},
+        {"act": F.silu},
+    ),
+}
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, torch.Tensor], dict[str, Any]]:
+    """Each form's folder, tensors, and what the reference must know."""
+    parts, config, told = FORMS[request.param]
+    weights = tensors(**parts)
+    return save(tmp_path / "timm", weights, **config), weights, {"pool": "token", **told}
+
+
+def images(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Two images."""
+    return torch.randn(2, CHANNELS, *IMAGE, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_outputs_are_within_three_times_the_originals_own_error(form: Any, dtype: torch.dtype, attention: str) -> None:
+    folder, weights, told = form
+    model = model_class_for(folder).from_pretrained(folder, dtype=dtype, attn_implementation=attention)
+    assert str(model.loading_report) == ""
+    rounded = {name: tensor.to(dtype) for name, tensor in weights.items()}
+    with torch.no_grad():
+        outputs = model(images(dtype), output_hidden_states=True)
+        found = (model.model.encoder.norm(outputs.hidden_states[-1]), outputs.logits)
+    expected = reference(rounded, images(dtype), **told)
+    exact = reference(rounded, images(dtype).double(), **told)
+    for ours, theirs, best in zip(found, expected, exact, strict=True):
+        own_error = max(torch.dist(theirs.double(), best), torch.finfo(dtype).eps / 2 * best.abs().max())
+        assert torch.dist(ours.double(), best) <= 3 * own_error
+
+
+def test_an_unchanged_model_goes_back_byte_for_byte(form: Any, tmp_path: Path) -> None:
+    folder, _, _ = form
+    export_pretrained(model_class_for(folder).from_pretrained(folder), tmp_path / "back")
+    for name in ("model.safetensors", "config.json"):
+        assert (tmp_path / "back" / name).read_bytes() == (folder / name).read_bytes(), name
+
+
+def test_a_saved_model_gives_the_same_and_still_goes_back(form: Any, tmp_path: Path) -> None:
+    folder, _, _ = form
+    model_class = model_class_for(folder)
+    model = model_class.from_pretrained(folder)
+    model.save_pretrained(tmp_path / "ours")
+    again = model_class.from_pretrained(tmp_path / "ours")
+    with torch.no_grad():
+        assert torch.equal(again(images()).logits, model(images()).logits)
+    export_pretrained(again, tmp_path / "back")
+    assert (tmp_path / "back" / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+
+
+def test_the_encoder_alone_leaves_the_head_and_says_so(tmp_path: Path) -> None:
+    weights = tensors()
+    folder = save(tmp_path / "timm", weights)
+    model = FFNVisionModel.from_pretrained(folder)
+    assert set(model.loading_report.unused) == {"head.weight", "head.bias"}
+    tokens, _ = reference(weights, images(), "token")
+    with torch.no_grad():
+        outputs = model(images())
+    torch.testing.assert_close(outputs.last_hidden_state, tokens, rtol=0, atol=1e-5)
+    assert torch.equal(outputs.pooler_output, outputs.last_hidden_state[:, 0])
+
+
+def test_sizes_come_from_the_tensors_and_not_from_the_name(tmp_path: Path) -> None:
+    folder = save(tmp_path / "timm", tensors(), architecture="vit_large_patch14_224")
+    config = FFNForImageClassification.from_pretrained(folder).config
+    assert (config.hidden_size, config.num_hidden_layers, config.intermediate_size) == (WIDTH, 2, 48)
+    assert (config.patch_size, config.image_size, config.num_labels) == ([PATCH, PATCH], list(IMAGE), 5)
+    assert config.num_attention_heads == HEADS
+
+
+def test_what_only_timm_defines_comes_from_the_definition() -> None:
+    assert ARCHITECTURES["vit_huge_patch14_224"] == (16, "gelu", 1e-6)
+    assert ARCHITECTURES["vit_base_patch32_clip_quickgelu_224"] == (None, "quick_gelu", 1e-5)
+    assert ARCHITECTURES["vit_giant_patch14_dinov2"][1] == "silu"
+
+
+def test_one_head_for_every_64_channels_where_timm_defines_no_other(tmp_path: Path) -> None:
+    weights = {
+        name: torch.zeros([size * 4 if size in (WIDTH, 3 * WIDTH) else size for size in tensor.shape])
+        for name, tensor in tensors().items()
+    }
+    folder = save(tmp_path / "timm", weights, model_args={})
+    assert FFNForImageClassification.from_pretrained(folder).config.num_attention_heads == 2
+
+
+def test_labels_come_by_name_and_another_number_makes_a_new_head(tmp_path: Path) -> None:
+    names = ["ant", "bee", "cat", "dog", "elk"]
+    arguments = {"num_heads": HEADS, "num_classes": 5}
+    folder = save(tmp_path / "timm", tensors(), label_names=names, model_args=arguments)
+    model = FFNForImageClassification.from_pretrained(folder)
+    assert model.config.id2label == dict(enumerate(names))
+    moved = FFNForImageClassification.from_pretrained(folder, id2label=dict(enumerate(reversed(names))))
+    assert torch.equal(moved.classifier.weight, model.classifier.weight.flip(0))
+    export_pretrained(moved, tmp_path / "back")
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["label_names"] == names[::-1]
+    fewer = FFNForImageClassification.from_pretrained(folder, num_labels=2)
+    assert fewer.classifier.weight.shape[0] == 2
+    assert fewer.loading_report.new == ["classifier (for 2 labels in place of 5)"]
+    export_pretrained(fewer, tmp_path / "fewer")
+    stored = json.loads((tmp_path / "fewer" / "config.json").read_text())
+    assert (stored["num_classes"], stored["model_args"]["num_classes"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"architecture": "resnet50"}, "resnet50' does not convert: an architecture that hf_ffn does not know"),
+        ({"global_pool": "map"}, "global_pool='map'"),
+        ({"model_args": {"num_heads": HEADS, "qk_norm": True}}, "model_args qk_norm"),
+        ({"pretrained_cfg": {}, "model_args": {"num_heads": HEADS}}, "7 positions"),
+    ],
+)
+def test_what_does_not_convert_is_refused_by_its_name(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    folder = save(tmp_path / "timm", tensors(), **change)
+    with pytest.raises(ValueError, match=message):
+        FFNForImageClassification.from_pretrained(folder)
+
+
+def test_another_model_of_timms_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path / "timm", {"conv1.weight": torch.zeros(2, 3, 3, 3)}, architecture="resnet50")
+    with pytest.raises(ValueError, match="'resnet50' is no vision transformer that converts"):
+        FFNForImageClassification.from_pretrained(folder)
+
+
+def test_an_unknown_part_of_a_block_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path / "timm", tensors() | {"blocks.0.attn.q_norm.weight": torch.ones(8)})
+    with pytest.raises(ValueError, match=r"left over: .*attn\.q_norm\.weight"):
+        FFNForImageClassification.from_pretrained(folder)
+
+
+def test_a_block_of_a_fused_checkpoint_is_read_alone(tmp_path: Path) -> None:
+    weights = tensors(gated=True)
+    folder = save(tmp_path / "timm", weights, architecture="vit_giant_patch14_dinov2")
+    block = FeedForward.from_pretrained(folder, layer=1)
+    gate, value = weights["blocks.1.mlp.fc1.weight"].chunk(2)
+    assert torch.equal(block.linear_gate.weight, gate)
+    assert torch.equal(block.linear_1.weight, value)
+    assert torch.equal(block.linear_2.weight, weights["blocks.1.mlp.fc2.weight"])
+
+
+def test_a_pickled_checkpoint_of_timms_loads_too(tmp_path: Path) -> None:
+    folder = save(tmp_path / "timm", tensors())
+    expected = FFNForImageClassification.from_pretrained(folder)(images()).logits
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    assert torch.equal(FFNForImageClassification.from_pretrained(folder)(images()).logits, expected)
+
+
+def test_a_whole_folder_converts(tmp_path: Path) -> None:
+    folder = save(tmp_path / "timm", tensors())
+    model, report = convert(folder, tmp_path / "ours", check=False)
+    assert report is None
+    assert type(model) is FFNForImageClassification
+    assert (tmp_path / "ours" / "config.json").exists()
+
+
+def test_only_what_came_from_timm_goes_back_to_it(tmp_path: Path) -> None:
+    folder = save(tmp_path / "timm", tensors())
+    model = FFNForImageClassification.from_pretrained(folder)
+    model.config.source_family = "vit"
+    with pytest.raises(ValueError, match="only what came from one can go back"):
+        export_pretrained(model, tmp_path / "back", family="timm")
+    assert not (tmp_path / "back").exists()
