@@ -27,7 +27,14 @@ from .conversion import (
 from .families import Family
 
 # Fields that say how a model is run or where it comes from, and not what it computes.
-_NOT_COMPARED = ("architectures", "dtype", "transformers_version", "output_hidden_states", "return_dict")
+_NOT_COMPARED = (
+    "architectures",
+    "dtype",
+    "feed_forward_memory",
+    "output_hidden_states",
+    "return_dict",
+    "transformers_version",
+)
 
 # In half precision the two may round differently; ours may then be at most so many times as far from float32.
 _HALF_PRECISION_FACTOR = 3.0

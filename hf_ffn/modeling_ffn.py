@@ -19,6 +19,7 @@ from transformers.utils import TransformersKwargs
 
 from .checkpoint_ffn import save_model
 from .configuration_ffn import FFNConfig
+from .frugal_ffn import frugal_feed_forward
 from .loading_ffn import load_model, read_feed_forward
 
 
@@ -39,6 +40,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: FFNConfig) -> None:
         super().__init__()
+        self.config = config
         self.linear_1 = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.ffn_bias)
         self.linear_gate = (
             nn.Linear(config.hidden_size, config.intermediate_size, bias=config.ffn_bias) if config.gated else None
@@ -49,7 +51,14 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Map `(..., hidden_size)` to `(..., hidden_size)`."""
+        """Map `(..., hidden_size)` to `(..., hidden_size)`; `config.feed_forward_memory` says what backward keeps."""
+        memory = self.config.feed_forward_memory
+        if memory != "full" and torch.is_grad_enabled():
+            return frugal_feed_forward(self, self.plain_forward, hidden_states, memory)
+        return self.plain_forward(hidden_states)
+
+    def plain_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """The block written out, as autograd differentiates it."""
         if self.linear_gate is None:
             intermediate = self.activation(self.linear_1(hidden_states))
         else:
@@ -196,6 +205,8 @@ class EncoderBlock(GradientCheckpointingLayer):
         self.attention = SelfAttention(config)
         # transformers' own way for layers of different widths, as pruning leaves them
         self.ffn = FeedForward(config.per_layer_config[layer_idx] if config.is_heterogeneous else config)
+        # A layer's configuration is a copy; how the model is run is said on the model's.
+        self.ffn.config = config
         self.norm_1 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.norm_2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.layer_scale_1 = layer_scale(config)

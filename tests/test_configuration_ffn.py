@@ -37,6 +37,7 @@ DEFAULTS = {
         "layer_scale_init_value": None,
         "drop_path_rate": 0.0,
         "initializer_range": 0.02,
+        "feed_forward_memory": "full",
         "source_family": None,
         "source_config": None,
     },
