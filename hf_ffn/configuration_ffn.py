@@ -32,7 +32,7 @@ class ForeignFamily(Protocol):
 
     def translate_config(self, config_dict: dict[str, Any]) -> dict[str, Any]: ...
 
-    def weight_mapping(self) -> list[WeightTransform]: ...
+    def weight_mapping(self, head: str | None = None) -> list[WeightTransform]: ...
 
 
 # The checkpoints that convert as they load, by the `model_type` in their config.json. `import hf_ffn` fills it;
@@ -65,16 +65,30 @@ class FFNConfig(PreTrainedConfig):
         hidden_dropout_prob (`float`, defaults to 0.1): Dropout after `linear_2`, after the attention's output
             projection and after the embeddings, a probability. 0.1 is BERT's.
         activation_dropout_prob (`float`, defaults to 0.0): Dropout after the activation. Few families use it.
+        ffn_dropout_prob (`float`, *optional*): Dropout after `linear_2`; None for `hidden_dropout_prob`.
         attention_probs_dropout_prob (`float`, defaults to 0.1): Dropout on the attention weights.
         norm_order (`"pre"` or `"post"`, defaults to `"pre"`): LayerNorm before each half of the block (the lecture,
             ViT), with one more after the last block; or after each residual sum (BERT).
         layer_norm_eps (`float`, defaults to 1e-12): Added to the variance in every LayerNorm. BERT's and ViT's value;
             many libraries' default of 1e-5 gives visibly other outputs on rows of small variance.
+        norm_bias (`bool`, defaults to `True`): Biases in the LayerNorms.
+        skip_first_norm (`bool`, defaults to `False`): Leave out the first LayerNorm of the first block, as the
+            embeddings end with one (ModernBERT).
         gated (`bool`, defaults to `False`): `linear_2(act(linear_gate(x)) * linear_1(x))` in place of
             `linear_2(act(linear_1(x)))` ([Shazeer 2020](https://huggingface.co/papers/2002.05202)).
         ffn_bias (`bool`, defaults to `True`): Biases in the feed-forward block's linear layers.
         qkv_bias (`bool`, defaults to `True`): Biases in the query, key and value projections.
         attention_bias (`bool`, defaults to `True`): Bias in the attention's output projection.
+        scale_query (`bool`, defaults to `False`): Scale queries before the product with the keys, and not the product
+            (ESM). The same but for rounding.
+        layer_types (`list[str]`, *optional*): For each block `"full_attention"`, or `"sliding_attention"` where a
+            token sees its neighbourhood alone (ModernBERT). None for full attention everywhere.
+        sliding_window (`int`, *optional*): How many tokens a block of sliding attention sees to either side.
+        relative_attention_num_buckets (`int`, *optional*): Number of buckets of a learnt bias by distance, added to
+            attention scores ([Raffel et al. 2019](https://huggingface.co/papers/1910.10683)). None for no bias.
+        num_hidden_groups (`int`, *optional*): Number of groups of blocks; the layers of a group share its weights
+            ([Lan et al. 2019](https://huggingface.co/papers/1909.11942)). None for weights of each layer's own.
+        inner_group_num (`int`, defaults to 1): Number of blocks in a group; each layer runs them all.
         layer_scale_init_value (`float`, *optional*): Start value of a learnt scale per channel on each half of the
             block ([Touvron et al. 2021](https://huggingface.co/papers/2103.17239)). None for no such scale.
         drop_path_rate (`float`, defaults to 0.0): Stochastic depth, a probability: rises linearly from 0 in the
@@ -110,13 +124,22 @@ class FFNConfig(PreTrainedConfig):
     hidden_act: str = "gelu"
     hidden_dropout_prob: float | int = 0.1
     activation_dropout_prob: float | int = 0.0
+    ffn_dropout_prob: float | int | None = None
     attention_probs_dropout_prob: float | int = 0.1
     norm_order: str = "pre"
     layer_norm_eps: float | int = 1e-12
+    norm_bias: bool = True
+    skip_first_norm: bool = False
     gated: bool = False
     ffn_bias: bool = True
     qkv_bias: bool = True
     attention_bias: bool = True
+    scale_query: bool = False
+    layer_types: list[str] | None = None
+    sliding_window: int | None = None
+    relative_attention_num_buckets: int | None = None
+    num_hidden_groups: int | None = None
+    inner_group_num: int = 1
     layer_scale_init_value: float | int | None = None
     drop_path_rate: float | int = 0.0
     initializer_range: float | int = 0.02
@@ -130,10 +153,14 @@ class FFNConfig(PreTrainedConfig):
         "num_hidden_layers",
         "num_attention_heads",
         "intermediate_size",
+        "sliding_window",
+        "num_hidden_groups",
+        "inner_group_num",
     )
     _probabilities: ClassVar[tuple[str, ...]] = (
         "hidden_dropout_prob",
         "activation_dropout_prob",
+        "ffn_dropout_prob",
         "attention_probs_dropout_prob",
         "drop_path_rate",
     )
@@ -178,12 +205,16 @@ class FFNConfig(PreTrainedConfig):
             ValueError: naming the field, the value and what is allowed.
         """
         if self.is_heterogeneous:
+            if self.num_hidden_groups is not None:
+                raise ValueError(
+                    "num_hidden_groups shares weights between layers, which then have no per_layer_config"
+                )
             for layer_config in self.per_layer_config:
                 layer_config.validate_architecture()
             return
         for name in self._sizes:
             value = getattr(self, name)
-            if value < 1:
+            if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
         for name in self._probabilities:
             value = getattr(self, name)
@@ -202,10 +233,46 @@ class FFNConfig(PreTrainedConfig):
                 raise ValueError(f"{name}={value} must be a finite number greater than 0")
         if self.layer_scale_init_value is not None and not math.isfinite(self.layer_scale_init_value):
             raise ValueError(f"layer_scale_init_value={self.layer_scale_init_value} must be a finite number")
+        self._validate_layers()
         if self.num_labels is not None and self.num_labels < 1:
             raise ValueError(f"num_labels={self.num_labels} must be at least 1")
         if self.problem_type is not None and self.problem_type not in _PROBLEM_TYPES:
             raise ValueError(f"problem_type={self.problem_type!r} is unknown; known: {', '.join(_PROBLEM_TYPES)}")
+
+    def _validate_layers(self) -> None:
+        types = self.layer_types
+        if types is not None and len(types) != self.num_hidden_layers:
+            raise ValueError(f"layer_types={types} must be one for each of num_hidden_layers={self.num_hidden_layers}")
+        if set(types or ()) - {"full_attention", "sliding_attention"}:
+            raise ValueError(f"layer_types={types} may be 'full_attention' and 'sliding_attention'")
+        if "sliding_attention" in (types or ()) and self.sliding_window is None:
+            raise ValueError("sliding_window=None must be a number, as layer_types has 'sliding_attention'")
+        buckets = self.relative_attention_num_buckets
+        if buckets is not None and (buckets < 8 or buckets % 4):
+            raise ValueError(f"relative_attention_num_buckets={buckets} must be divisible by 4, and at least 8")
+        if self.num_hidden_groups is None:
+            return
+        if self.num_hidden_groups > self.num_hidden_layers:
+            raise ValueError(
+                f"num_hidden_groups={self.num_hidden_groups} exceeds num_hidden_layers={self.num_hidden_layers}"
+            )
+        if self.drop_path_rate or self.layer_types is not None:
+            raise ValueError(
+                "num_hidden_groups shares weights between layers, which then cannot differ by "
+                "drop_path_rate or layer_types"
+            )
+
+    def layer_type(self, layer_idx: int) -> str:
+        """Which attention a block has, `"full_attention"` or `"sliding_attention"`."""
+        return self.layer_types[layer_idx] if self.layer_types is not None else "full_attention"
+
+    def block_paths(self) -> list[str]:
+        """Where the encoder's blocks are, as paths from it, in the order in which they run."""
+        if self.num_hidden_groups is None:
+            return [f"layers.{layer}" for layer in range(self.num_hidden_layers)]
+        layers_per_group = self.num_hidden_layers / self.num_hidden_groups
+        groups = [int(layer / layers_per_group) for layer in range(self.num_hidden_layers)]
+        return [f"layers.{group}.blocks.{inner}" for group in groups for inner in range(self.inner_group_num)]
 
     def _require_activation(self, field: str) -> None:
         name = getattr(self, field)
@@ -252,12 +319,48 @@ class FFNTextConfig(FFNConfig):
 
     Args:
         vocab_size (`int`, defaults to 30522): Number of token ids. The default is BERT's uncased vocabulary.
-        max_position_embeddings (`int`, defaults to 512): Longest sequence in tokens; positions are learnt.
-        type_vocab_size (`int`, defaults to 2): Number of segment ids (`token_type_ids`).
+        embedding_size (`int`, *optional*): Width of the embeddings, which are projected to `hidden_size` where it is
+            another (ELECTRA, ALBERT). None for `hidden_size`.
+        embedding_dropout_prob (`float`, *optional*): Dropout after the embeddings; None for `hidden_dropout_prob`.
+        embedding_norm (`bool`, *optional*, defaults to `True`): Whether a LayerNorm ends the embeddings.
+        max_position_embeddings (`int`, defaults to 512): Number of positions: the longest sequence in tokens, but for
+            `positions_after_padding`. Rotary positions have no such limit.
+        position_embedding_type (`"absolute"` or `"rotary"`, defaults to `"absolute"`): Positions learnt and added to
+            the embeddings (BERT), or turning queries and keys (ESM, ModernBERT).
+        positions_after_padding (`bool`, defaults to `False`): Count positions over the tokens that are no padding,
+            from `pad_token_id + 1` on, which leaves `max_position_embeddings - pad_token_id - 1` of them (RoBERTa).
+        rope_theta (`float`, defaults to 10000.0): Base of the rotary positions' wave lengths.
+        local_rope_theta (`float`, *optional*): The same in layers of sliding attention; None for `rope_theta`.
+        rope_frequencies_stored (`bool`, defaults to `False`): Whether checkpoints hold the rotary positions'
+            frequencies (ESM), in place of computing them from `rope_theta`.
+        type_vocab_size (`int`, defaults to 2): Number of segment ids (`token_type_ids`); 0 for a model without
+            segments.
+        use_task_id (`bool`, defaults to `False`): Whether there are embeddings of `task_type_ids` (ERNIE 2 and 3).
+        task_type_vocab_size (`int`, defaults to 3): Number of task ids.
+        token_dropout (`bool`, *optional*, defaults to `False`): Take masked tokens for dropped out: their embeddings
+            are zero, and the others scaled up by their share (ESM).
+        mask_token_id (`int`, *optional*): The id of masked tokens, for `token_dropout`.
+        zero_padding (`bool`, defaults to `False`): Set the embeddings of padding to zero (ESM).
         pad_token_id (`int`, *optional*, defaults to 0): The id whose embedding gets no gradient.
         bos_token_id (`int`, *optional*): Kept for the tokenizer; the encoder does not use it.
-        eos_token_id (`int` or `list[int]`, *optional*): Kept for the tokenizer; the encoder does not use it.
+        eos_token_id (`int` or `list[int]`, *optional*): The end of a sequence, which `predict_contacts` leaves out.
+        add_pooling_layer (`bool`, defaults to `True`): Whether the encoder has a pooler.
+        contact_head (`bool`, defaults to `False`): Whether the encoder has a head for `predict_contacts` (ESM).
+        classifier_head (`str`, defaults to `"linear"`): What comes before a classifier. `"linear"`: dropout (BERT).
+            `"dense"`: dropout, dense layer, `classifier_act`, dropout (RoBERTa). `"pre_classifier"`: the same without
+            the first dropout (DistilBERT); these two for sequences only. `"prediction"`: dense layer,
+            `classifier_act`, LayerNorm, dropout, for every classifier and question answering (ModernBERT).
+        classifier_pooling (`str`, defaults to `"pooler"`): What a sequence classifier reads: the output of the
+            `"pooler"`, the first token (`"cls"`) or the `"mean"` over all tokens.
+        classifier_act (`str`, defaults to `"tanh"`): Activation after the dense layer before a classifier.
         classifier_dropout (`float`, *optional*): Dropout before a classifier; None for `hidden_dropout_prob`.
+        token_classifier_dropout (`float`, *optional*): The same for tokens; None for the same as `classifier_dropout`.
+        qa_dropout (`float`, defaults to 0.0): The same for question answering.
+        head_bias (`bool`, defaults to `True`): Bias in the dense layer of heads.
+        lm_head_act (`str`, *optional*): Activation in the masked-language-model head; None for `hidden_act`.
+        lm_head_bias (`bool`, defaults to `True`): Whether that head has a bias of its own, to which the decoder's is
+            tied.
+        decoder_bias (`bool`, defaults to `True`): Whether the decoder has a bias.
         tie_word_embeddings (`bool`, defaults to `True`): Whether the masked-language-model decoder is the word
             embeddings.
     """
@@ -265,30 +368,108 @@ class FFNTextConfig(FFNConfig):
     model_type = "hf_ffn_text"
 
     vocab_size: int = 30522
+    embedding_size: int | None = None
+    embedding_dropout_prob: float | int | None = None
+    embedding_norm: bool | None = True
     max_position_embeddings: int = 512
+    position_embedding_type: str = "absolute"
+    positions_after_padding: bool = False
+    rope_theta: float | int = 10000.0
+    local_rope_theta: float | int | None = None
+    rope_frequencies_stored: bool = False
     type_vocab_size: int = 2
+    use_task_id: bool = False
+    task_type_vocab_size: int = 3
+    token_dropout: bool | None = False
+    mask_token_id: int | None = None
+    zero_padding: bool = False
     pad_token_id: int | None = 0
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
+    add_pooling_layer: bool = True
+    contact_head: bool = False
+    classifier_head: str = "linear"
+    classifier_pooling: str = "pooler"
+    classifier_act: str = "tanh"
     classifier_dropout: float | int | None = None
+    token_classifier_dropout: float | int | None = None
+    qa_dropout: float | int = 0.0
+    head_bias: bool = True
+    lm_head_act: str | None = None
+    lm_head_bias: bool = True
+    decoder_bias: bool = True
     tie_word_embeddings: bool = True
 
     _sizes: ClassVar[tuple[str, ...]] = (
         *FFNConfig._sizes,
         "vocab_size",
+        "embedding_size",
         "max_position_embeddings",
-        "type_vocab_size",
+        "task_type_vocab_size",
     )
-    _probabilities: ClassVar[tuple[str, ...]] = (*FFNConfig._probabilities, "classifier_dropout")
+    _probabilities: ClassVar[tuple[str, ...]] = (
+        *FFNConfig._probabilities,
+        "embedding_dropout_prob",
+        "classifier_dropout",
+        "token_classifier_dropout",
+        "qa_dropout",
+    )
+    _choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "position_embedding_type": ("absolute", "rotary"),
+        "classifier_head": ("linear", "dense", "pre_classifier", "prediction"),
+        "classifier_pooling": ("pooler", "cls", "mean"),
+    }
 
     def validate_architecture(self) -> None:
         """Refuse values that no text encoder can be built from (see `FFNConfig.validate_architecture`)."""
         super().validate_architecture()
+        for name, choices in self._choices.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name}='{getattr(self, name)}' must be one of {', '.join(map(repr, choices))}")
+        for name in ("classifier_act", "lm_head_act"):
+            if getattr(self, name) is not None:
+                self._require_activation(name)
+        if self.type_vocab_size < 0:
+            raise ValueError(f"type_vocab_size={self.type_vocab_size} must be at least 0")
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise ValueError(
                 f"pad_token_id={self.pad_token_id} lies outside the vocabulary of vocab_size={self.vocab_size}; "
                 f"use None where there is no padding token"
             )
+        self._validate_positions()
+        if self.token_dropout and self.mask_token_id is None:
+            raise ValueError("mask_token_id=None must be a token id, as token_dropout=True")
+        if self.contact_head and not isinstance(self.eos_token_id, int):
+            raise ValueError(f"eos_token_id={self.eos_token_id} must be one token id, as contact_head=True")
+        if self.classifier_pooling == "pooler" and not self.add_pooling_layer:
+            raise ValueError("classifier_pooling='pooler' needs add_pooling_layer=True")
+
+    def _validate_positions(self) -> None:
+        for name in ("rope_theta", "local_rope_theta"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value} must be a finite number greater than 0")
+        if self.position_embedding_type == "rotary" and self.hidden_size // self.num_attention_heads % 2:
+            raise ValueError(
+                f"position_embedding_type='rotary' turns pairs of channels, and hidden_size={self.hidden_size} over "
+                f"num_attention_heads={self.num_attention_heads} gives an odd number of them"
+            )
+        if self.positions_after_padding and self.pad_token_id is None:
+            raise ValueError("pad_token_id=None must be a token id, as positions_after_padding=True")
+        if self.longest_sequence is not None and self.longest_sequence < 1:
+            raise ValueError(
+                f"max_position_embeddings={self.max_position_embeddings} leaves no position after "
+                f"pad_token_id={self.pad_token_id}, from which positions_after_padding counts"
+            )
+
+    @property
+    def longest_sequence(self) -> int | None:
+        """Longest sequence in tokens that there are learnt positions for; None for rotary ones."""
+        if self.position_embedding_type == "rotary":
+            return None
+        if self.positions_after_padding and self.pad_token_id is not None:
+            return self.max_position_embeddings - self.pad_token_id - 1
+        return self.max_position_embeddings
 
 
 @strict

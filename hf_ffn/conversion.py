@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 from transformers import AutoTokenizer, PreTrainedModel
-from transformers.core_model_loading import rename_source_key
+from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import cached_file, logging
 
 from .checkpoint_ffn import hub_keywords, read_raw_config, staged_folder
@@ -111,7 +111,8 @@ def source_class_for(model: PreTrainedModel, family: Family) -> type[PreTrainedM
 
 def pooler_keyword(model: PreTrainedModel) -> dict[str, bool]:
     """What the family's base class must be told, so that it makes no random pooler where ours has none."""
-    return {"add_pooling_layer": False} if getattr(model, "pooler", False) is None else {}
+    could_have_one = getattr(model.config, "add_pooling_layer", True)
+    return {"add_pooling_layer": False} if could_have_one and getattr(model, "pooler", False) is None else {}
 
 
 def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTrainedModel:
@@ -132,8 +133,7 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
     chosen = FAMILIES[name]
     source_class = source_class_for(model, chosen)
     config = chosen.source_config(model.config)
-    renamings = chosen.source_mapping()
-    state_dict = {rename_source_key(key, renamings, [])[0]: tensor for key, tensor in model.state_dict().items()}
+    state_dict = source_state_dict(model, chosen)
     with transformers_report_silenced():
         source_model, info = source_class.from_pretrained(
             None,
@@ -148,6 +148,17 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
     if left:
         raise ValueError(f"{source_class.__name__} does not take this {type(model).__name__}: {'; '.join(left)}")
     return source_model
+
+
+def source_state_dict(model: PreTrainedModel, family: Family) -> dict[str, torch.Tensor]:
+    """The weights of a model of ours under the family's names."""
+    own = getattr(model, "_weight_conversions", None)
+    # transformers reverts what it finds here, and would look for a mapping of its own where this is None.
+    model._weight_conversions = family.source_mapping(type(model).__name__)
+    try:
+        return revert_weight_conversion(model, model.state_dict())
+    finally:
+        model._weight_conversions = own
 
 
 def export_pretrained(

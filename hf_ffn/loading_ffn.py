@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
-from transformers.core_model_loading import rename_source_key
+from transformers.core_model_loading import WeightConverter, WeightRenaming, WeightTransform, rename_source_key
 from transformers.utils import logging
 
 from .checkpoint_ffn import (
@@ -84,7 +84,7 @@ def load_model(
     config, kwargs = resolve_config(model_class, source, kwargs)
     if family is not None:
         # transformers looks the weight mapping up by the configuration's model_type, which only this instance bears.
-        config.model_type = register_mapping(family)
+        config.model_type = register_mapping(family, model_class)
     if source is not None and kwargs.get("use_safetensors") is not False and kwargs.get("variant") is None:
         refuse_unreadable_or_integer_weights(weight_files(source, kwargs))
 
@@ -127,11 +127,38 @@ def resolve_config(
     return config, {**unused, **where, **loader_only}
 
 
-def register_mapping(family: ForeignFamily) -> str:
+def register_mapping(family: ForeignFamily, model_class: type[PreTrainedModel]) -> str:
     """Tell transformers how the family's weights are called here, under a name that only our loading uses."""
     name = f"hf_ffn<-{family.name}"
-    register_checkpoint_conversion_mapping(name, family.weight_mapping(), overwrite=True)
+    register_checkpoint_conversion_mapping(name, family.weight_mapping(model_class.__name__), overwrite=True)
     return name
+
+
+def renamed(name: str, mapping: list[WeightTransform]) -> str:
+    """What a tensor, or the first of those in a fused one, is called here."""
+    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
+    converters = [each for each in mapping if isinstance(each, WeightConverter)]
+    return rename_source_key(name, renamings, converters)[0]
+
+
+def converted(tensors: dict[str, torch.Tensor], mapping: list[WeightTransform]) -> dict[str, torch.Tensor]:
+    """Rename tensors and take fused ones apart, as transformers' loader does while it loads."""
+    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
+    converters = [each for each in mapping if isinstance(each, WeightConverter)]
+    of_pattern = {pattern: converter for converter in converters for pattern in converter.source_patterns}
+    result: dict[str, torch.Tensor] = {}
+    to_convert: dict[str, WeightConverter] = {}
+    for name, tensor in tensors.items():
+        new_name, pattern = rename_source_key(name, renamings, converters)
+        if pattern is None:
+            result[new_name] = tensor
+            continue
+        converter = to_convert.setdefault(new_name, copy.deepcopy(of_pattern[pattern]))
+        converter.add_tensor(new_name, name, pattern, tensor)
+    for new_name, converter in to_convert.items():
+        parts = converter.convert(new_name).items()
+        result |= {name: part[0] if isinstance(part, list) else part for name, part in parts}
+    return result
 
 
 @contextlib.contextmanager
@@ -165,7 +192,7 @@ def judge(
     Raises:
         ValueError: a part of the encoder, or half a head, is missing, left over or of another shape.
     """
-    missing = set(info["missing_keys"])
+    missing = {name for name in info["missing_keys"] if not name.endswith(model._computed_buffers)}
     for head in model._new_head_modules:
         # Tied parameters by every name that they have, for each is listed as missing.
         names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
@@ -282,19 +309,18 @@ def read_feed_forward(
     """Read one layer's feed-forward block (see `FeedForward.from_pretrained`)."""
     raw_config = read_raw_config(source, kwargs)
     config = FFNConfig.from_pretrained(source, **hub_keywords(kwargs))
-    if not 0 <= layer < config.num_hidden_layers:
-        raise ValueError(f"layer={layer}: '{source}' has the layers 0…{config.num_hidden_layers - 1}")
+    paths = config.block_paths()
+    if not 0 <= layer < len(paths):
+        raise ValueError(f"layer={layer}: '{source}' has the layers 0…{len(paths) - 1}")
     family = FOREIGN_FAMILIES.get(raw_config["model_type"])
-    renamings = family.weight_mapping() if family else []
-    wanted = re.compile(rf"^(?:model\.)?encoder\.layers\.{layer}\.ffn\.(.+)$")
+    mapping = family.weight_mapping() if family else []
+    wanted = re.compile(rf"^(?:model\.)?encoder\.{re.escape(paths[layer])}\.ffn\.(.+)$")
 
-    tensors: dict[str, torch.Tensor] = {}
+    found_in_files: dict[str, torch.Tensor] = {}
     for path in weight_files(source, kwargs):
         with open_tensors(path) as (names, read):
-            for name in names:
-                match = wanted.match(rename_source_key(name, renamings, [])[0])
-                if match:
-                    tensors[match[1]] = read(name)
+            found_in_files |= {name: read(name) for name in names if wanted.match(renamed(name, mapping))}
+    tensors = {name.partition(".ffn.")[2]: tensor for name, tensor in converted(found_in_files, mapping).items()}
     if "linear_1.weight" not in tensors:
         raise ValueError(f"'{source}' holds no feed-forward block for layer {layer}, though its config.json says so")
 

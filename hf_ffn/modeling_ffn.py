@@ -21,6 +21,7 @@ from .checkpoint_ffn import save_model
 from .configuration_ffn import FFNConfig
 from .frugal_ffn import frugal_feed_forward
 from .loading_ffn import load_model, read_feed_forward
+from .positions_ffn import RelativeAttentionBias, apply_rotary, with_position_bias
 
 
 class FeedForward(nn.Module):
@@ -48,7 +49,8 @@ class FeedForward(nn.Module):
         self.activation = ACT2FN[config.hidden_act]
         self.activation_dropout = nn.Dropout(config.activation_dropout_prob)
         self.linear_2 = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.ffn_bias)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        own = config.ffn_dropout_prob
+        self.dropout = nn.Dropout(config.hidden_dropout_prob if own is None else own)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Map `(..., hidden_size)` to `(..., hidden_size)`; `config.feed_forward_memory` says what backward keeps."""
@@ -110,13 +112,18 @@ class SelfAttention(nn.Module):
 
     Args:
         config: an `FFNConfig`; `qkv_bias` rules the three input projections, `attention_bias` the output's.
+        layer_idx: which block of the encoder this is in, from 0; `config.layer_types` may make it a local one.
     """
 
-    def __init__(self, config: FFNConfig) -> None:
+    def __init__(self, config: FFNConfig, layer_idx: int = 0) -> None:
         super().__init__()
         self.config = config
         self.head_dim = config.hidden_size // config.num_attention_heads
         self.scaling = self.head_dim**-0.5
+        self.scale_query = config.scale_query
+        # Flash attention takes the window as an argument, where others have it in the mask.
+        local = config.layer_type(layer_idx) == "sliding_attention"
+        self.sliding_window = config.sliding_window + 1 if local and config.sliding_window is not None else None
         self.attention_dropout = config.attention_probs_dropout_prob
         self.is_causal = False
         self.q_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
@@ -129,11 +136,17 @@ class SelfAttention(nn.Module):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
+        position_bias: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the output `(batch, sequence, hidden_size)`, and the weights where the back end gives them.
 
-        `attention_mask` is what `transformers.masking_utils.create_bidirectional_mask` makes for the back end.
+        Args:
+            hidden_states: `(batch, sequence, hidden_size)`.
+            attention_mask: what `transformers.masking_utils.create_bidirectional_mask` makes for the back end.
+            position_embeddings: cosines and sines that turn queries and keys (see `RotaryEmbedding`).
+            position_bias: added to the scores before softmax, `(batch or 1, heads, sequence, sequence)`.
         """
         input_shape = hidden_states.shape[:-1]
         # (batch, sequence, hidden_size) -> (batch, heads, sequence, head_dim)
@@ -142,8 +155,18 @@ class SelfAttention(nn.Module):
         key = self.k_proj(hidden_states).view(head_shape).transpose(1, 2)
         value = self.v_proj(hidden_states).view(head_shape).transpose(1, 2)
 
+        scaling = self.scaling
+        if self.scale_query:
+            query, scaling = query * scaling, 1.0
+        if position_embeddings is not None:
+            query, key = apply_rotary(query, key, position_embeddings)
+        if self.sliding_window is not None:
+            kwargs["sliding_window"] = self.sliding_window
+
         # A block built outside a model has no back end chosen for it yet.
         implementation = self.config._attn_implementation or "sdpa"
+        if position_bias is not None:
+            attention_mask = with_position_bias(attention_mask, position_bias, implementation)
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         output, weights = attention(
             self,
@@ -152,7 +175,7 @@ class SelfAttention(nn.Module):
             value,
             attention_mask,
             dropout=self.attention_dropout if self.training else 0.0,
-            scaling=self.scaling,
+            scaling=scaling,
             **kwargs,
         )
         # (batch, sequence, heads, head_dim) -> (batch, sequence, hidden_size)
@@ -202,13 +225,14 @@ class EncoderBlock(GradientCheckpointingLayer):
     def __init__(self, config: FFNConfig, layer_idx: int = 0) -> None:
         super().__init__()
         self.pre_norm = config.norm_order == "pre"
-        self.attention = SelfAttention(config)
+        self.layer_type = config.layer_type(layer_idx)
+        self.attention = SelfAttention(config, layer_idx)
         # transformers' own way for layers of different widths, as pruning leaves them
         self.ffn = FeedForward(config.per_layer_config[layer_idx] if config.is_heterogeneous else config)
         # A layer's configuration is a copy; how the model is run is said on the model's.
         self.ffn.config = config
-        self.norm_1 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.norm_2 = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.norm_1 = nn.Identity() if config.skip_first_norm and layer_idx == 0 else layer_norm(config)
+        self.norm_2 = layer_norm(config)
         self.layer_scale_1 = layer_scale(config)
         self.layer_scale_2 = layer_scale(config)
         self.drop_path = DropPath(config.drop_path_rate * layer_idx / max(config.num_hidden_layers - 1, 1))
@@ -217,15 +241,18 @@ class EncoderBlock(GradientCheckpointingLayer):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
+        position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
+        position_bias: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        """Map `(batch, sequence, hidden_size)` to the same shape; for `attention_mask` see `SelfAttention.forward`."""
+        """Map `(batch, sequence, hidden_size)` to the same shape; for the others see `SelfAttention.forward`."""
+        inputs = (attention_mask, position_embeddings, position_bias)
         if self.pre_norm:
-            attended, _ = self.attention(self.norm_1(hidden_states), attention_mask, **kwargs)
+            attended, _ = self.attention(self.norm_1(hidden_states), *inputs, **kwargs)
             hidden_states = hidden_states + self.drop_path(self.layer_scale_1(attended))
             return hidden_states + self.drop_path(self.layer_scale_2(self.ffn(self.norm_2(hidden_states))))
 
-        attended, _ = self.attention(hidden_states, attention_mask, **kwargs)
+        attended, _ = self.attention(hidden_states, *inputs, **kwargs)
         hidden_states = self.norm_1(hidden_states + self.drop_path(self.layer_scale_1(attended)))
         return self.norm_2(hidden_states + self.drop_path(self.layer_scale_2(self.ffn(hidden_states))))
 
@@ -237,6 +264,23 @@ def layer_scale(config: FFNConfig) -> nn.Module:
     return LayerScale(config.hidden_size, config.layer_scale_init_value)
 
 
+def layer_norm(config: FFNConfig, size: int | None = None) -> nn.LayerNorm:
+    """A LayerNorm over `hidden_size` channels, or over `size`."""
+    return nn.LayerNorm(size or config.hidden_size, eps=config.layer_norm_eps, bias=config.norm_bias)
+
+
+class EncoderGroup(nn.Module):
+    """Blocks whose weights several layers share ([Lan et al. 2019](https://huggingface.co/papers/1909.11942)).
+
+    Args:
+        config: an `FFNConfig`; the group has `inner_group_num` blocks.
+    """
+
+    def __init__(self, config: FFNConfig) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([EncoderBlock(config) for _ in range(config.inner_group_num)])
+
+
 class Encoder(nn.Module):
     """A stack of `EncoderBlock`s; pre-norm stacks end with one more LayerNorm.
 
@@ -246,23 +290,49 @@ class Encoder(nn.Module):
 
     def __init__(self, config: FFNConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([EncoderBlock(config, layer_idx) for layer_idx in range(config.num_hidden_layers)])
-        self.norm = (
-            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-            if config.norm_order == "pre"
-            else nn.Identity()
+        self.config = config
+        self.layers = nn.ModuleList(
+            [EncoderBlock(config, layer_idx) for layer_idx in range(config.num_hidden_layers)]
+            if config.num_hidden_groups is None
+            else [EncoderGroup(config) for _ in range(config.num_hidden_groups)]
         )
+        self.norm = layer_norm(config) if config.norm_order == "pre" else nn.Identity()
+        self.relative_attention_bias = (
+            RelativeAttentionBias(config) if config.relative_attention_num_buckets is not None else None
+        )
+
+    def blocks(self) -> list[Any]:
+        """The blocks in the order in which they run; shared ones occur several times."""
+        return [self.get_submodule(path) for path in self.config.block_paths()]
 
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
+        position_embeddings: Any = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        """Map `(batch, sequence, hidden_size)` to the same shape; for `attention_mask` see `SelfAttention.forward`."""
-        for layer in self.layers:
-            hidden_states = layer(hidden_states, attention_mask, **kwargs)
+        """Map `(batch, sequence, hidden_size)` to the same shape; for the others see `SelfAttention.forward`.
+
+        Where `config.layer_types` names two, masks and rotary embeddings come as a dictionary with one for each type.
+        """
+        position_bias = None
+        if self.relative_attention_bias is not None:
+            position_bias = self.relative_attention_bias(hidden_states.shape[1])
+        for layer in self.blocks():
+            hidden_states = layer(
+                hidden_states,
+                for_type(attention_mask, layer.layer_type),
+                for_type(position_embeddings, layer.layer_type),
+                position_bias,
+                **kwargs,
+            )
         return self.norm(hidden_states)
+
+
+def for_type(value: Any, layer_type: str) -> Any:
+    """What is meant for one type of layers, where there is something for each."""
+    return value[layer_type] if isinstance(value, dict) else value
 
 
 class Pooler(nn.Module):
@@ -314,6 +384,8 @@ class FFNPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
     _can_record_outputs = {"hidden_states": EncoderBlock, "attentions": SelfAttention}
 
+    # Buffers that follow from the configuration, so that nothing is lost where a checkpoint lacks them.
+    _computed_buffers: tuple[str, ...] = ()
     # Modules that a checkpoint of another task may lack, and that are then newly made.
     _new_head_modules: tuple[str, ...] = ()
 

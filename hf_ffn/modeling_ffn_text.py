@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.activations import ACT2FN
-from transformers.masking_utils import create_bidirectional_mask
+from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     MaskedLMOutput,
@@ -18,72 +17,15 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, is_tracing
+from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_ffn import FFNTextConfig
+from .embeddings_ffn_text import FFNTextEmbeddings
+from .heads_ffn_text import ContactHead, MaskedLMHead, classifier_dropout, pooled, sequence_head, token_head
 from .modeling_ffn import Encoder, FFNPreTrainedModel, Pooler, classification_loss
-
-
-class FFNTextEmbeddings(nn.Module):
-    """Word, segment and learnt position embeddings, their sum normalised."""
-
-    def __init__(self, config: FFNTextConfig) -> None:
-        super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(
-        self,
-        input_ids: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Map ids `(batch, sequence)`, or `inputs_embeds`, to `(batch, sequence, hidden_size)`."""
-        if input_ids is not None:
-            refuse_ids_outside(input_ids, self.word_embeddings, "input_ids", "vocab_size")
-            inputs_embeds = self.word_embeddings(input_ids)
-        assert inputs_embeds is not None
-        batch_size, seq_length, _ = inputs_embeds.shape
-        if position_ids is None:
-            self._refuse_too_long(inputs_embeds, seq_length)
-            position_ids = torch.arange(seq_length, device=inputs_embeds.device).unsqueeze(0)
-        else:
-            refuse_ids_outside(position_ids, self.position_embeddings, "position_ids", "max_position_embeddings")
-        if token_type_ids is None:
-            token_type_ids = torch.zeros(batch_size, seq_length, dtype=torch.long, device=inputs_embeds.device)
-        else:
-            refuse_ids_outside(token_type_ids, self.token_type_embeddings, "token_type_ids", "type_vocab_size")
-
-        # Summed in BERT's order, for in floating point another order gives other last digits.
-        embeddings = inputs_embeds + self.token_type_embeddings(token_type_ids)
-        embeddings = embeddings + self.position_embeddings(position_ids)
-        return self.dropout(self.norm(embeddings))
-
-    def _refuse_too_long(self, inputs_embeds: torch.Tensor, seq_length: int) -> None:
-        longest = self.position_embeddings.num_embeddings
-        if not is_tracing(inputs_embeds) and seq_length > longest:
-            raise ValueError(
-                f"A sequence of {seq_length} tokens is longer than max_position_embeddings={longest}: "
-                f"truncate it (tokenizer(..., truncation=True, max_length={longest}))"
-            )
-
-
-def refuse_ids_outside(ids: torch.Tensor, embedding: nn.Embedding, name: str, field: str) -> None:
-    """Name the ids that an embedding has no row for, where looking costs nothing: on CPU, outside a trace."""
-    if ids.device.type != "cpu" or is_tracing(ids) or ids.numel() == 0:
-        return
-    lowest, highest = (int(value) for value in torch.aminmax(ids))
-    if lowest < 0 or highest >= embedding.num_embeddings:
-        raise ValueError(
-            f"{name} from {lowest} to {highest} go outside 0…{embedding.num_embeddings - 1} "
-            f"({field}={embedding.num_embeddings}): does the tokenizer belong to this model?"
-        )
+from .positions_ffn import RotaryEmbedding, inverse_frequencies
 
 
 class FFNTextPreTrainedModel(FFNPreTrainedModel):
@@ -91,11 +33,15 @@ class FFNTextPreTrainedModel(FFNPreTrainedModel):
 
     config: FFNTextConfig
     _no_split_modules = ["FFNTextEmbeddings", "EncoderBlock"]
+    _computed_buffers = ("rotary_embeddings.inv_freq", "rotary_embeddings.local_inv_freq")
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, MaskedLMHead):
+        if isinstance(module, MaskedLMHead) and module.bias is not None:
             init.zeros_(module.bias)
+        elif isinstance(module, RotaryEmbedding):
+            for name, theta in module.thetas.items():
+                init.copy_(getattr(module, name), inverse_frequencies(theta, module.head_dim))
 
 
 class FFNTextModel(FFNTextPreTrainedModel):
@@ -112,8 +58,11 @@ class FFNTextModel(FFNTextPreTrainedModel):
     def __init__(self, config: FFNTextConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
         self.embeddings = FFNTextEmbeddings(config)
+        self.rotary_embeddings = RotaryEmbedding(config) if config.position_embedding_type == "rotary" else None
         self.encoder = Encoder(config)
-        self.pooler = Pooler(config.hidden_size, config.hidden_size, "tanh") if add_pooling_layer else None
+        has_pooler = add_pooling_layer and config.add_pooling_layer
+        self.pooler = Pooler(config.hidden_size, config.hidden_size, "tanh") if has_pooler else None
+        self.contact_head = ContactHead(config) if config.contact_head else None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -131,6 +80,7 @@ class FFNTextModel(FFNTextPreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        task_type_ids: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """Encode `(batch, sequence)` ids to `(batch, sequence, hidden_size)`.
@@ -139,57 +89,68 @@ class FFNTextModel(FFNTextPreTrainedModel):
             input_ids: token ids; either these or `inputs_embeds`.
             attention_mask: 1 for a token, 0 for padding, `(batch, sequence)`.
             token_type_ids: segment ids; zeros where left out.
-            position_ids: positions; 0, 1, 2… where left out.
-            inputs_embeds: `(batch, sequence, hidden_size)` in place of `input_ids`.
+            position_ids: positions; 0, 1, 2… where left out (see `config.positions_after_padding`).
+            inputs_embeds: `(batch, sequence, embedding_size)` in place of `input_ids`.
+            task_type_ids: ids of tasks, for `config.use_task_id`; zeros where left out.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Specify exactly one of input_ids and inputs_embeds")
         if input_ids is not None:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
 
-        hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
-        if (
-            attention_mask is not None
-            and attention_mask.dim() == 2
-            and attention_mask.shape != hidden_states.shape[:2]
-        ):
-            raise ValueError(
-                f"attention_mask of shape {tuple(attention_mask.shape)} does not belong to a batch of shape "
-                f"{tuple(hidden_states.shape[:2])}"
-            )
-        attention_mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
-        )
-        hidden_states = self.encoder(hidden_states, attention_mask, **kwargs)
-        pooled = self.pooler(hidden_states) if self.pooler is not None else None
-        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
-
-    @staticmethod
-    def _refuse_mask_of_another_shape(attention_mask: torch.Tensor | None, hidden_states: torch.Tensor) -> None:
-        shape = hidden_states.shape[:2]
+        if inputs_embeds is None:
+            assert input_ids is not None
+            shape, device = input_ids.shape, input_ids.device
+        else:
+            shape, device = inputs_embeds.shape[:2], inputs_embeds.device
         if attention_mask is not None and attention_mask.dim() == 2 and attention_mask.shape != shape:
             raise ValueError(
                 f"attention_mask of shape {tuple(attention_mask.shape)} does not belong to a batch of shape "
                 f"{tuple(shape)}"
             )
+        hidden_states = self.embeddings(
+            input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask, task_type_ids
+        )
+        layer_types = set(self.config.layer_types or ["full_attention"])
+        position_embeddings = None
+        if self.rotary_embeddings is not None:
+            if position_ids is None:
+                position_ids = torch.arange(shape[1], device=device).unsqueeze(0)
+            position_embeddings = {
+                each: self.rotary_embeddings(hidden_states, position_ids, each) for each in layer_types
+            }
+        masks = {each: MASKS[each](self.config, hidden_states, attention_mask) for each in layer_types}
+        hidden_states = self.encoder(hidden_states, masks, position_embeddings, **kwargs)
+        pooler_output = self.pooler(hidden_states) if self.pooler is not None else None
+        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooler_output)
+
+    def predict_contacts(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Tell which amino acids of proteins touch: probabilities `(batch, sequence - 2, sequence - 2)`.
+
+        Needs `attn_implementation="eager"`, which alone gives attention weights.
+
+        Args:
+            input_ids: `(batch, sequence)`, with one token before and one after the protein.
+            attention_mask: 1 for a token, 0 for padding, `(batch, sequence)`.
+
+        Raises:
+            ValueError: the model has no contact head, or another attention back end.
+        """
+        if self.contact_head is None or self.config._attn_implementation != "eager":
+            raise ValueError(
+                "predict_contacts needs a model with contact_head=True (ESM) and attn_implementation='eager'"
+            )
+        attentions = torch.stack(self(input_ids, attention_mask, output_attentions=True).attentions, dim=1)
+        # (batch, sequence) -> (batch, 1, 1, sequence, 1), and the same for keys
+        token = attention_mask[:, None, None, :]
+        return self.contact_head(input_ids, attentions * token[..., None, :] * token[..., :, None])
 
 
-class MaskedLMHead(nn.Module):
-    """Predicts the token at each place: dense, activation, LayerNorm, and the (tied) word embeddings."""
-
-    def __init__(self, config: FFNTextConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = ACT2FN[config.hidden_act]
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        # BERT's files hold the decoder's bias under this name, and the two are tied. Where they are not, BERT's files
-        # still hold both, and this one is kept for the way back.
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size), requires_grad=config.tie_word_embeddings)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Map `(batch, sequence, hidden_size)` to `(batch, sequence, vocab_size)`."""
-        return self.decoder(self.norm(self.activation(self.dense(hidden_states))))
+# The mask of each type of layers.
+MASKS = {
+    "full_attention": create_bidirectional_mask,
+    "sliding_attention": create_bidirectional_sliding_window_mask,
+}
 
 
 class FFNForMaskedLM(FFNTextPreTrainedModel):
@@ -203,6 +164,8 @@ class FFNForMaskedLM(FFNTextPreTrainedModel):
 
     def __init__(self, config: FFNTextConfig) -> None:
         super().__init__(config)
+        if not (config.decoder_bias and config.lm_head_bias):
+            self._tied_weights_keys = {"lm_head.decoder.weight": "model.embeddings.word_embeddings.weight"}
         self.model = FFNTextModel(config, add_pooling_layer=False)
         self.lm_head = MaskedLMHead(config)
         self.post_init()
@@ -212,14 +175,23 @@ class FFNForMaskedLM(FFNTextPreTrainedModel):
 
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.lm_head.decoder = new_embeddings
-        if self.config.tie_word_embeddings:
+        old = self.lm_head.bias
+        if old is None:
+            return
+        if new_embeddings.bias is None:
+            bias = old.new_zeros(new_embeddings.out_features)
+            kept = min(len(old), len(bias))
+            bias[:kept] = old.detach()[:kept]
+            self.lm_head.bias = nn.Parameter(bias)
+        elif self.config.tie_word_embeddings:
             self.lm_head.bias = new_embeddings.bias
         else:
             self.lm_head.bias = nn.Parameter(new_embeddings.bias.detach().clone(), requires_grad=False)
 
     def tie_weights(self, *args: Any, **kwargs: Any) -> None:
         super().tie_weights(*args, **kwargs)
-        if not self.config.tie_word_embeddings:
+        unused = not self.config.tie_word_embeddings and self.lm_head.decoder.bias is not None
+        if unused and self.lm_head.bias is not None:
             self.lm_head.bias.requires_grad_(False)
 
     @can_return_tuple
@@ -248,21 +220,16 @@ class FFNForMaskedLM(FFNTextPreTrainedModel):
         )
 
 
-def classifier_dropout(config: FFNTextConfig) -> nn.Dropout:
-    """Dropout before a classifier: its own probability, or the encoder's."""
-    own = config.classifier_dropout
-    return nn.Dropout(config.hidden_dropout_prob if own is None else own)
-
-
 class FFNForSequenceClassification(FFNTextPreTrainedModel):
-    """The text encoder with a classifier or regressor on the pooled first token."""
+    """The text encoder with a classifier or regressor of sequences (see `config.classifier_head`)."""
 
-    _new_head_modules = ("classifier", "model.pooler")
+    _new_head_modules = ("classifier", "head", "model.pooler")
 
     def __init__(self, config: FFNTextConfig) -> None:
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.model = FFNTextModel(config)
+        self.model = FFNTextModel(config, add_pooling_layer=config.classifier_pooling == "pooler")
+        self.head = sequence_head(config)
         self.dropout = classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
@@ -285,7 +252,10 @@ class FFNForSequenceClassification(FFNTextPreTrainedModel):
                 `(batch, num_labels)` for several labels at once. `config.problem_type` says which, or the labels do.
         """
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.classifier(self.dropout(outputs.pooler_output))
+        features = pooled(
+            self.config.classifier_pooling, outputs.last_hidden_state, outputs.pooler_output, attention_mask
+        )
+        logits = self.classifier(self.dropout(self.head(features)))
         loss = classification_loss(self, labels, logits, **kwargs) if labels is not None else None
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
@@ -295,13 +265,14 @@ class FFNForSequenceClassification(FFNTextPreTrainedModel):
 class FFNForTokenClassification(FFNTextPreTrainedModel):
     """The text encoder with a classifier on every token."""
 
-    _new_head_modules = ("classifier",)
+    _new_head_modules = ("classifier", "head")
 
     def __init__(self, config: FFNTextConfig) -> None:
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = FFNTextModel(config, add_pooling_layer=False)
-        self.dropout = classifier_dropout(config)
+        self.head = token_head(config)
+        self.dropout = classifier_dropout(config, config.token_classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
@@ -322,7 +293,7 @@ class FFNForTokenClassification(FFNTextPreTrainedModel):
             labels: class ids `(batch, sequence)`, -100 where there is nothing to classify.
         """
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        logits = self.classifier(self.dropout(self.head(outputs.last_hidden_state)))
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, self.config, **kwargs)
@@ -334,11 +305,13 @@ class FFNForTokenClassification(FFNTextPreTrainedModel):
 class FFNForQuestionAnswering(FFNTextPreTrainedModel):
     """The text encoder with a head that marks where an answer starts and ends."""
 
-    _new_head_modules = ("qa_outputs",)
+    _new_head_modules = ("qa_outputs", "head")
 
     def __init__(self, config: FFNTextConfig) -> None:
         super().__init__(config)
         self.model = FFNTextModel(config, add_pooling_layer=False)
+        self.head = token_head(config)
+        self.dropout = nn.Dropout(config.qa_dropout)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
@@ -361,10 +334,9 @@ class FFNForQuestionAnswering(FFNTextPreTrainedModel):
             end_positions: index of the answer's last token, `(batch,)`; beyond the sequence it does not count.
         """
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
         # (batch, sequence, 2) -> two of (batch, sequence)
-        start_logits, end_logits = (
-            logits.contiguous() for logits in self.qa_outputs(outputs.last_hidden_state).unbind(dim=-1)
-        )
+        start_logits, end_logits = (each.contiguous() for each in logits.unbind(dim=-1))
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(start_logits, end_logits, start_positions, end_positions, **kwargs)

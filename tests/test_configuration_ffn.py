@@ -27,13 +27,22 @@ DEFAULTS = {
         "hidden_act": "gelu",
         "hidden_dropout_prob": 0.1,
         "activation_dropout_prob": 0.0,
+        "ffn_dropout_prob": None,
         "attention_probs_dropout_prob": 0.1,
         "norm_order": "pre",
         "layer_norm_eps": 1e-12,
+        "norm_bias": True,
+        "skip_first_norm": False,
         "gated": False,
         "ffn_bias": True,
         "qkv_bias": True,
         "attention_bias": True,
+        "scale_query": False,
+        "layer_types": None,
+        "sliding_window": None,
+        "relative_attention_num_buckets": None,
+        "num_hidden_groups": None,
+        "inner_group_num": 1,
         "layer_scale_init_value": None,
         "drop_path_rate": 0.0,
         "initializer_range": 0.02,
@@ -43,12 +52,36 @@ DEFAULTS = {
     },
     FFNTextConfig: {
         "vocab_size": 30522,
+        "embedding_size": None,
+        "embedding_dropout_prob": None,
+        "embedding_norm": True,
         "max_position_embeddings": 512,
+        "position_embedding_type": "absolute",
+        "positions_after_padding": False,
+        "rope_theta": 10000.0,
+        "local_rope_theta": None,
+        "rope_frequencies_stored": False,
         "type_vocab_size": 2,
+        "use_task_id": False,
+        "task_type_vocab_size": 3,
+        "token_dropout": False,
+        "mask_token_id": None,
+        "zero_padding": False,
         "pad_token_id": 0,
         "bos_token_id": None,
         "eos_token_id": None,
+        "add_pooling_layer": True,
+        "contact_head": False,
+        "classifier_head": "linear",
+        "classifier_pooling": "pooler",
+        "classifier_act": "tanh",
         "classifier_dropout": None,
+        "token_classifier_dropout": None,
+        "qa_dropout": 0.0,
+        "head_bias": True,
+        "lm_head_act": None,
+        "lm_head_bias": True,
+        "decoder_bias": True,
         "tie_word_embeddings": True,
     },
     FFNVisionConfig: {
@@ -87,7 +120,28 @@ IMPOSSIBLE = [
     (FFNConfig, "layer_scale_init_value", float("nan"), "finite"),
     (FFNConfig, "layer_scale_init_value", float("inf"), "finite"),
     (FFNConfig, "num_labels", 0, "at least 1"),
-    *((FFNTextConfig, name, 0, "at least 1") for name in ("vocab_size", "max_position_embeddings", "type_vocab_size")),
+    *((FFNTextConfig, name, 0, "at least 1") for name in ("vocab_size", "embedding_size", "max_position_embeddings")),
+    (FFNTextConfig, "task_type_vocab_size", 0, "at least 1"),
+    (FFNTextConfig, "type_vocab_size", -1, "at least 0"),
+    *((FFNConfig, name, 0, "at least 1") for name in ("sliding_window", "num_hidden_groups", "inner_group_num")),
+    (FFNConfig, "num_hidden_groups", 13, "exceeds num_hidden_layers=12"),
+    *((FFNConfig, "relative_attention_num_buckets", value, "divisible by 4") for value in (0, 4, 30)),
+    (FFNConfig, "layer_types", ["full_attention"], "num_hidden_layers=12"),
+    (FFNConfig, "layer_types", 12 * ["chunked_attention"], "'sliding_attention'"),
+    (FFNConfig, "ffn_dropout_prob", 1.01, "between 0 and 1"),
+    *(
+        (FFNTextConfig, name, -0.1, "between 0 and 1")
+        for name in ("embedding_dropout_prob", "token_classifier_dropout", "qa_dropout")
+    ),
+    (FFNTextConfig, "position_embedding_type", "relative_key", "'absolute', 'rotary'"),
+    (FFNTextConfig, "classifier_head", "mlp", "'linear', 'dense'"),
+    (FFNTextConfig, "classifier_pooling", "max", "'pooler', 'cls', 'mean'"),
+    *((FFNTextConfig, name, "gelo", "gelu") for name in ("classifier_act", "lm_head_act")),
+    *(
+        (FFNTextConfig, name, value, "greater than 0")
+        for name in ("rope_theta", "local_rope_theta")
+        for value in (0, -1)
+    ),
     (FFNTextConfig, "pad_token_id", 30522, "outside the vocabulary"),
     (FFNTextConfig, "pad_token_id", -1, "outside the vocabulary"),
     (FFNTextConfig, "classifier_dropout", 1.01, "between 0 and 1"),
@@ -169,6 +223,28 @@ def test_an_impossible_value_is_refused_naming_field_value_and_reason(
 ) -> None:
     with pytest.raises(ValueError, match=f"^(?=.*{field}=)(?=.*{re.escape(str(value))}).*{reason}"):
         config_class(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"layer_types": 12 * ["sliding_attention"]}, "sliding_window=None"),
+        ({"num_hidden_groups": 1, "drop_path_rate": 0.1}, "num_hidden_groups .* cannot differ"),
+        ({"num_hidden_groups": 1, "per_layer_config": {1: {"gated": True}}}, "num_hidden_groups .* per_layer_config"),
+        ({"positions_after_padding": True, "pad_token_id": None}, "pad_token_id=None"),
+        (
+            {"positions_after_padding": True, "pad_token_id": 9, "max_position_embeddings": 10},
+            "max_position_embeddings=10 leaves no position",
+        ),
+        ({"position_embedding_type": "rotary", "hidden_size": 36}, "odd number"),
+        ({"token_dropout": True}, "mask_token_id=None"),
+        *(({"contact_head": True, "eos_token_id": value}, "eos_token_id=") for value in (None, [1, 2])),
+        ({"add_pooling_layer": False}, "classifier_pooling='pooler' needs add_pooling_layer=True"),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused(values: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        FFNTextConfig(**values)
 
 
 @pytest.mark.parametrize("config_class", CONFIGS)
@@ -327,6 +403,11 @@ def test_every_field_is_documented_with_its_default(config_class: type[FFNConfig
             eos_token_id=[3, 4],
             classifier_dropout=0.2,
             tie_word_embeddings=False,
+            layer_types=["full_attention", "sliding_attention", "full_attention"],
+            sliding_window=4,
+            position_embedding_type="rotary",
+            local_rope_theta=500,
+            token_dropout=None,
             source_family="bert",
             source_config={"sep_token_id": 5, "nested": {"a": [1, None]}},
             id2label={0: "no", 1: "yes", 2: "perhaps"},

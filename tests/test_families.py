@@ -1,39 +1,83 @@
 """A family is data: what it must state, and that it states it for every field and tensor."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import pytest
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.core_model_loading import rename_source_key
 
 import hf_ffn
-from hf_ffn import FAMILIES, FFNTextConfig, FFNVisionConfig
-from hf_ffn.families import Family
-from hf_ffn.families.family import COMMON_FIELDS
+from hf_ffn import FAMILIES, FFNTextConfig
+from hf_ffn.conversion import source_state_dict
+from hf_ffn.families.family import COMMON_FIELDS, CONFIG_CLASSES, look_up, put
+from hf_ffn.loading_ffn import converted, renamed
 
-from tiny import bert_config, vit_config
+from families import ROWS, Row
 
-CONFIGS = {"hf_ffn_text": FFNTextConfig, "hf_ffn_vision": FFNVisionConfig}
-TINY: dict[str, PreTrainedConfig] = {"bert": bert_config(), "vit": vit_config()}
+# What no family may leave unsaid, for a default is as wrong as any other value: sizes, dropouts, ids and conventions.
+ALWAYS_STATED = {
+    "hf_ffn_text": {
+        *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
+        *("hidden_dropout_prob", "attention_probs_dropout_prob", "norm_order", "layer_norm_eps", "initializer_range"),
+        *("vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"),
+        *("classifier_dropout", "tie_word_embeddings"),
+    },
+    "hf_ffn_vision": {
+        *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
+        *("hidden_dropout_prob", "attention_probs_dropout_prob", "norm_order", "layer_norm_eps", "initializer_range"),
+        *("image_size", "patch_size", "num_channels", "qkv_bias", "pooler_output_size", "pooler_act"),
+    },
+}
+
+# What a family has only if it says so.
+OFF_BY_DEFAULT = {
+    "hf_ffn_text": {
+        *("activation_dropout_prob", "ffn_dropout_prob", "norm_bias", "skip_first_norm", "gated", "ffn_bias"),
+        *("qkv_bias", "attention_bias", "scale_query", "layer_types", "sliding_window", "num_hidden_groups"),
+        *("relative_attention_num_buckets", "inner_group_num", "layer_scale_init_value", "drop_path_rate"),
+        *("embedding_size", "embedding_dropout_prob", "embedding_norm", "position_embedding_type"),
+        *("positions_after_padding", "rope_theta", "local_rope_theta", "rope_frequencies_stored", "use_task_id"),
+        *("task_type_vocab_size", "token_dropout", "mask_token_id", "zero_padding", "add_pooling_layer"),
+        *("contact_head", "classifier_head", "classifier_pooling", "classifier_act", "token_classifier_dropout"),
+        *("qa_dropout", "head_bias", "lm_head_act", "lm_head_bias", "decoder_bias"),
+    },
+    "hf_ffn_vision": {
+        *("activation_dropout_prob", "ffn_dropout_prob", "norm_bias", "skip_first_norm", "gated", "ffn_bias"),
+        *("attention_bias", "scale_query", "layer_types", "sliding_window", "num_hidden_groups"),
+        *("relative_attention_num_buckets", "inner_group_num", "layer_scale_init_value", "drop_path_rate"),
+    },
+}
 
 
-@pytest.fixture(params=FAMILIES.values(), ids=FAMILIES)
-def family(request: pytest.FixtureRequest) -> Family:
-    """Each family in turn."""
+def own_fields(native_type: str) -> set[str]:
+    """The fields of one of our configurations that say what a model is."""
+    ours = {field.name for field in fields(CONFIG_CLASSES[native_type])}
+    return ours - {field.name for field in fields(PreTrainedConfig)} - {"source_family", "source_config"}
+
+
+@pytest.fixture(params=ROWS, ids=str)
+def row(request: pytest.FixtureRequest) -> Row:
+    """Each row in turn."""
     return request.param
 
 
-def test_every_field_of_ours_is_translated_or_fixed(family: Family) -> None:
-    ours = {field.name for field in fields(CONFIGS[family.native_type])}
-    ours -= {field.name for field in fields(PreTrainedConfig)} | {"source_family", "source_config"}
+@pytest.mark.parametrize("native_type", ALWAYS_STATED)
+def test_every_field_of_ours_is_stated_always_or_off_by_default(native_type: str) -> None:
+    stated, off = ALWAYS_STATED[native_type], OFF_BY_DEFAULT[native_type]
+    assert stated | off == own_fields(native_type)
+    assert not stated & off
+
+
+def test_a_family_states_all_that_has_no_default_of_its_own(row: Row) -> None:
+    family = row.family
     stated = set(family.fields) | set(family.fixed)
-    assert stated == ours
+    assert ALWAYS_STATED[family.native_type] <= stated <= own_fields(family.native_type)
     assert not set(family.fields) & set(family.fixed)
 
 
-def test_every_field_of_theirs_is_translated_common_refused_or_kept(family: Family) -> None:
-    source = TINY[family.name]
+def test_every_field_of_theirs_is_translated_common_refused_or_kept(row: Row) -> None:
+    family, source = row.family, row.source_config()
     translated = family.translate_config(source.to_dict())
     for name in (field.name for field in fields(source)):
         known = name in family.fields.values() or name in COMMON_FIELDS or name in family.refused
@@ -41,34 +85,52 @@ def test_every_field_of_theirs_is_translated_common_refused_or_kept(family: Fami
         assert known or of_every_config or name in translated["source_config"], name
 
 
-def test_the_configuration_goes_there_and_back(family: Family) -> None:
-    source = TINY[family.name]
+def test_the_configuration_goes_there_and_back(row: Row) -> None:
+    family, source = row.family, row.source_config()
     source.tie_last_hidden_states = True  # an entry that nobody here knows
-    ours = CONFIGS[family.native_type](**family.translate_config(source.to_dict()))
+    ours = CONFIG_CLASSES[family.native_type](**family.translate_config(source.to_dict()))
     back = family.source_config(ours)
     skip = {"transformers_version", "architectures"}
     before, after = ({k: v for k, v in config.to_dict().items() if k not in skip} for config in (source, back))
     assert before == after
 
 
-def test_every_tensor_has_a_name_here_and_goes_back_to_its_own(family: Family) -> None:
-    for ours, theirs in family.heads.items():
+def test_every_tensor_has_a_name_here_and_goes_back_to_its_own(row: Row) -> None:
+    family = row.family
+    for ours, theirs in row.pairs:
         model_class: type[PreTrainedModel] = getattr(hf_ffn, ours)
-        config = CONFIGS[family.native_type](**family.translate_config(TINY[family.name].to_dict()))
-        there, back = family.weight_mapping(), family.source_mapping()
-        native = model_class(config).state_dict().keys()
-        source = getattr(transformers, theirs)(TINY[family.name]).state_dict().keys()
-        renamed = {rename_source_key(name, there, [])[0] for name in source}
+        config = CONFIG_CLASSES[family.native_type](**family.translate_config(row.source_config().to_dict()))
+        native = model_class(config)
+        source = getattr(transformers, theirs)(row.source_config()).state_dict()
+        there = converted(source, family.weight_mapping(ours))
         # A base model's tensors have no prefix, which transformers' loader adds or takes away.
-        assert {name.removeprefix("model.") for name in renamed} == {name.removeprefix("model.") for name in native}
-        for name in native:
-            assert rename_source_key(rename_source_key(name, back, [])[0], there, [])[0] == name
+        assert {n.removeprefix("model.") for n in there} == {n.removeprefix("model.") for n in native.state_dict()}
+        for name in source_state_dict(native, family):
+            assert renamed(name, family.weight_mapping(ours)) in native.state_dict()
 
 
-@pytest.mark.parametrize("field", ["num_hidden_layers", "vocab_size", "image_size"])
-def test_sizes_come_from_the_config_and_never_from_a_default(family: Family, field: str) -> None:
-    source = TINY[family.name]
+@pytest.mark.parametrize("field", ["num_hidden_layers", "vocab_size", "image_size", "hidden_size"])
+def test_sizes_come_from_the_config_and_never_from_a_default(row: Row, field: str) -> None:
+    source = row.source_config()
     if not hasattr(source, field):
-        assert field not in family.fields
+        assert field not in row.family.fields
         return
-    assert family.translate_config(source.to_dict())[field] == getattr(source, field)
+    assert row.family.translate_config(source.to_dict())[field] == getattr(source, field)
+
+
+def test_two_of_our_fields_that_are_one_of_theirs_may_not_differ() -> None:
+    fields_of_one = {**FAMILIES["bert"].fields, "token_classifier_dropout": "classifier_dropout"}
+    family = replace(FAMILIES["bert"], fields=fields_of_one)
+    family.source_config(FFNTextConfig(norm_order="post", classifier_dropout=0.2, token_classifier_dropout=0.2))
+    with pytest.raises(ValueError, match=r"token_classifier_dropout=0\.1 beside classifier_dropout=0\.2"):
+        family.source_config(FFNTextConfig(norm_order="post", classifier_dropout=0.2, token_classifier_dropout=0.1))
+
+
+def test_dots_lead_into_dictionaries_whose_other_entries_stay() -> None:
+    held = {"rope_parameters": {"full": {"theta": 1.0, "type": "default"}, "more": 2}}
+    config = dict(held)
+    put(config, "rope_parameters.full.theta", 5.0)
+    assert config == {"rope_parameters": {"full": {"theta": 5.0, "type": "default"}, "more": 2}}
+    assert held["rope_parameters"]["full"]["theta"] == 1.0
+    assert look_up(SimpleNamespace(**config), "rope_parameters.full.theta") == 5.0
+    assert look_up(SimpleNamespace(), "rope_parameters.full.theta", 7) == 7

@@ -98,7 +98,8 @@ def telling_model(model_class: type[PreTrainedModel], config: PreTrainedConfig, 
         for module in model.modules():
             if isinstance(module, nn.LayerNorm):
                 module.weight.uniform_(0.5, 1.5)
-                module.bias.uniform_(-0.5, 0.5)
+                if module.bias is not None:
+                    module.bias.uniform_(-0.5, 0.5)
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
                 parameter.mul_(5)

@@ -1,6 +1,6 @@
 """ViT ([Dosovitskiy et al. 2020](https://huggingface.co/papers/2010.11929)): pre-norm, class token, image patches."""
 
-from .family import BLOCK_FIELDS, PLAIN_BLOCK, Family, same
+from .family import BLOCK_FIELDS, Family, same
 
 VIT = Family(
     name="vit",
@@ -17,7 +17,7 @@ VIT = Family(
             "pooler_act",
         ),
     },
-    fixed={**PLAIN_BLOCK, "norm_order": "pre"},
+    fixed={"norm_order": "pre"},
     refused={},
     # transformers 5 holds ViT in memory (and writes with save_original_format=False) under other names than in files.
     dialects=(
@@ -48,5 +48,4 @@ VIT = Family(
         r"^decoder\.": "the decoder of masked image modelling, which hf_ffn does not do",
     },
     layers="layers",
-    prefix="vit",
 )

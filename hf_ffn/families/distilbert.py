@@ -1,0 +1,57 @@
+"""DistilBERT ([Sanh et al. 2019](https://huggingface.co/papers/1910.01108)): BERT without segments and pooler."""
+
+from .family import GAMMA_BETA, POSITION_IDS, TEXT_FIELDS, Family, heads, same
+
+DISTILBERT = Family(
+    name="distilbert",
+    model_type="distilbert",
+    native_type="hf_ffn_text",
+    fields={
+        **TEXT_FIELDS,
+        **same("initializer_range", "qa_dropout"),
+        "hidden_size": "dim",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+        "hidden_act": "activation",
+        "embedding_dropout_prob": "dropout",
+        "ffn_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "classifier_dropout": "seq_classif_dropout",
+        "token_classifier_dropout": "dropout",
+    },
+    fixed={
+        "norm_order": "post",
+        # There is none after the attention's output.
+        "hidden_dropout_prob": 0.0,
+        "layer_norm_eps": 1e-12,
+        "type_vocab_size": 0,
+        "add_pooling_layer": False,
+        "classifier_head": "pre_classifier",
+        "classifier_pooling": "cls",
+        "classifier_act": "relu",
+        "lm_head_bias": False,
+    },
+    refused={},
+    dialects=GAMMA_BETA,
+    weights=(
+        (r"^distilbert\.", "model."),
+        (r"embeddings\.LayerNorm", "embeddings.norm"),
+        (r"transformer\.layer\.", "encoder.layers."),
+        (r"attention\.q_lin", "attention.q_proj"),
+        (r"attention\.k_lin", "attention.k_proj"),
+        (r"attention\.v_lin", "attention.v_proj"),
+        (r"attention\.out_lin", "attention.o_proj"),
+        (r"ffn\.lin1", "ffn.linear_1"),
+        (r"ffn\.lin2", "ffn.linear_2"),
+        (r"sa_layer_norm", "norm_1"),
+        (r"output_layer_norm", "norm_2"),
+        (r"^vocab_transform", "lm_head.dense"),
+        (r"^vocab_layer_norm", "lm_head.norm"),
+        (r"^vocab_projector", "lm_head.decoder"),
+        (r"^pre_classifier", "head.dense"),
+    ),
+    heads=heads("DistilBert"),
+    unused=POSITION_IDS,
+    layers="transformer.layer",
+)
