@@ -21,6 +21,7 @@ from .checkpoint_ffn import save_model
 from .configuration_ffn import FFNConfig
 from .frugal_ffn import frugal_feed_forward
 from .loading_ffn import load_model, read_feed_forward
+from .packing_ffn import Packing
 from .positions_ffn import RelativeAttentionBias, apply_rotary, with_position_bias
 
 
@@ -138,6 +139,7 @@ class SelfAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         position_bias: torch.Tensor | None = None,
+        packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the output `(batch, sequence, hidden_size)`, and the weights where the back end gives them.
@@ -147,6 +149,7 @@ class SelfAttention(nn.Module):
             attention_mask: what `transformers.masking_utils.create_bidirectional_mask` makes for the back end.
             position_embeddings: cosines and sines that turn queries and keys (see `RotaryEmbedding`).
             position_bias: added to the scores before softmax, `(batch or 1, heads, sequence, sequence)`.
+            packing: of several sequences in one row; mask and bias are then of the padded rows (see `Packing`).
         """
         input_shape = hidden_states.shape[:-1]
         # (batch, sequence, hidden_size) -> (batch, heads, sequence, head_dim)
@@ -168,6 +171,8 @@ class SelfAttention(nn.Module):
         if position_bias is not None:
             attention_mask = with_position_bias(attention_mask, position_bias, implementation)
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        if packing is not None:
+            attention = packing.within_sequences(attention, implementation)
         output, weights = attention(
             self,
             query,
@@ -310,6 +315,7 @@ class Encoder(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
         position_embeddings: Any = None,
+        packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """Map `(batch, sequence, hidden_size)` to the same shape; for the others see `SelfAttention.forward`.
@@ -318,13 +324,15 @@ class Encoder(nn.Module):
         """
         position_bias = None
         if self.relative_attention_bias is not None:
-            position_bias = self.relative_attention_bias(hidden_states.shape[1])
+            length = hidden_states.shape[1] if packing is None else packing.shape[1]
+            position_bias = self.relative_attention_bias(length)
         for layer in self.blocks():
             hidden_states = layer(
                 hidden_states,
                 for_type(attention_mask, layer.layer_type),
                 for_type(position_embeddings, layer.layer_type),
                 position_bias,
+                packing=packing,
                 **kwargs,
             )
         return self.norm(hidden_states)

@@ -83,6 +83,7 @@ DEFAULTS = {
         "lm_head_bias": True,
         "decoder_bias": True,
         "tie_word_embeddings": True,
+        "unpad": "auto",
     },
     FFNVisionConfig: {
         "hidden_dropout_prob": 0.0,
