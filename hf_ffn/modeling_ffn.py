@@ -154,9 +154,7 @@ class SelfAttention(nn.Module):
         input_shape = hidden_states.shape[:-1]
         # (batch, sequence, hidden_size) -> (batch, heads, sequence, head_dim)
         head_shape = (*input_shape, -1, self.head_dim)
-        query = self.q_proj(hidden_states).view(head_shape).transpose(1, 2)
-        key = self.k_proj(hidden_states).view(head_shape).transpose(1, 2)
-        value = self.v_proj(hidden_states).view(head_shape).transpose(1, 2)
+        query, key, value = (each.view(head_shape).transpose(1, 2) for each in self.project(hidden_states))
 
         scaling = self.scaling
         if self.scale_query:
@@ -185,7 +183,15 @@ class SelfAttention(nn.Module):
         )
         # (batch, sequence, heads, head_dim) -> (batch, sequence, hidden_size)
         output = output.reshape(*input_shape, -1).contiguous()
-        return self.dropout(self.o_proj(output)), weights
+        return self.dropout(self.project_output(output)), weights
+
+    def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Queries, keys and values of all heads, each of the shape of `hidden_states`."""
+        return self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)
+
+    def project_output(self, attended: torch.Tensor) -> torch.Tensor:
+        """The heads' outputs, put together, `(..., hidden_size)` to the same shape."""
+        return self.o_proj(attended)
 
 
 class LayerScale(nn.Module):
