@@ -15,6 +15,7 @@ from .configuration_ffn import FFNConfig, FFNTextConfig, FFNVisionConfig
 from .conversion import convert, export_pretrained
 from .equivalence import EquivalenceReport, verify
 from .families import FAMILIES
+from .inference import InferenceReport, optimize_for_inference
 from .modeling_ffn import Encoder, EncoderBlock, FeedForward, SelfAttention
 from .modeling_ffn_text import (
     FFNForMaskedLM,
@@ -64,9 +65,11 @@ __all__ = [
     "FFNVisionConfig",
     "FFNVisionModel",
     "FeedForward",
+    "InferenceReport",
     "SelfAttention",
     "__version__",
     "convert",
     "export_pretrained",
+    "optimize_for_inference",
     "verify",
 ]

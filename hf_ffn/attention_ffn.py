@@ -12,6 +12,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 from .configuration_ffn import FFNConfig
+from .packing_ffn import Packing
 from .positions_ffn import apply_rotary, with_position_bias
 
 
@@ -67,6 +68,7 @@ class SelfAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         position_embeddings: tuple[torch.Tensor, torch.Tensor] | None = None,
         position_bias: torch.Tensor | None = None,
+        packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the output `(batch, sequence, hidden_size)`, and the weights where the back end gives them.
@@ -76,13 +78,12 @@ class SelfAttention(nn.Module):
             attention_mask: what `transformers.masking_utils.create_bidirectional_mask` makes for the back end.
             position_embeddings: cosines and sines that turn queries and keys (see `RotaryEmbedding`).
             position_bias: added to the scores before softmax, `(batch or 1, heads, sequence, sequence)`.
+            packing: of several sequences in one row; mask and bias are then of the padded rows (see `Packing`).
         """
         input_shape = hidden_states.shape[:-1]
         # (batch, sequence, hidden_size) -> (batch, heads, sequence, head_dim)
         head_shape = (*input_shape, -1, self.head_dim)
-        query = self.q_proj(hidden_states).view(head_shape).transpose(1, 2)
-        key = self.k_proj(hidden_states).view(head_shape).transpose(1, 2)
-        value = self.v_proj(hidden_states).view(head_shape).transpose(1, 2)
+        query, key, value = (each.view(head_shape).transpose(1, 2) for each in self.project(hidden_states))
 
         scaling = self.scaling
         if self.scale_query:
@@ -97,6 +98,8 @@ class SelfAttention(nn.Module):
         if position_bias is not None:
             attention_mask = with_position_bias(attention_mask, position_bias, implementation)
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        if packing is not None:
+            attention = packing.within_sequences(attention, implementation)
         output, weights = attention(
             self,
             query,
@@ -109,7 +112,15 @@ class SelfAttention(nn.Module):
         )
         # (batch, sequence, heads, head_dim) -> (batch, sequence, hidden_size)
         output = output.reshape(*input_shape, -1).contiguous()
-        return self.dropout(self.o_proj(output)), weights
+        return self.dropout(self.project_output(output)), weights
+
+    def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Queries, keys and values of all heads, each of the shape of `hidden_states`."""
+        return self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)
+
+    def project_output(self, attended: torch.Tensor) -> torch.Tensor:
+        """The heads' outputs, put together, `(..., hidden_size)` to the same shape."""
+        return self.o_proj(attended)
 
 
 __all__ = ["SelfAttention", "eager_attention_forward"]

@@ -4,7 +4,7 @@ This file travels with every saved checkpoint, so it imports only torch, transfo
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
@@ -62,6 +62,12 @@ class FFNTextConfig(FFNConfig):
         decoder_bias (`bool`, defaults to `True`): Whether the decoder has a bias.
         tie_word_embeddings (`bool`, defaults to `True`): Whether the masked-language-model decoder is the word
             embeddings.
+        unpad (`"auto"`, `"always"` or `"never"`, defaults to `"auto"`): Whether padding is left out of the encoder's
+            computation; hidden states at padding are zeros then, and at tokens the same up to rounding. `"auto"`:
+            where there is padding to save, on CPU or with flash attention; not where a row begins with padding, for
+            heads may read that place; nor for answers to questions, whose loss counts padding. `"always"`: with every
+            mask. Attention weights, all layers' hidden states, captured graphs, and training with stochastic depth
+            are computed with padding always. May be set at any time.
     """
 
     model_type = "hf_ffn_text"
@@ -98,6 +104,7 @@ class FFNTextConfig(FFNConfig):
     lm_head_bias: bool = True
     decoder_bias: bool = True
     tie_word_embeddings: bool = True
+    unpad: Literal["auto", "always", "never"] = "auto"
 
     _sizes: ClassVar[tuple[str, ...]] = (
         *FFNConfig._sizes,

@@ -7,7 +7,7 @@ import difflib
 import math
 import os
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -81,6 +81,10 @@ class FFNConfig(PreTrainedConfig):
         drop_path_constant (`bool`, defaults to `False`): That probability in every block alike (DINOv2).
         initializer_range (`float`, defaults to 0.02): Standard deviation of the truncated normal (cut at two
             standard deviations) that new weights are drawn from, as BERT's and ViT's own code does.
+        feed_forward_memory (`"full"`, `"pre_activation"` or `"input"`, defaults to `"full"`): What the feed-forward
+            block keeps for backward. `"full"`: all that autograd keeps, `hidden_size + 2 * intermediate_size` numbers
+            a token; `"pre_activation"`: `hidden_size + intermediate_size`, and the least time; `"input"`:
+            `hidden_size`, for about the time of `"full"`. Outputs and gradients are the same. May be set at any time.
         source_family (`str`, *optional*): The family of checkpoints that the weights were converted from.
         source_config (`dict`, *optional*): Entries of the converted checkpoint's config.json for which there is no
             field here. `export_pretrained` writes them back.
@@ -128,6 +132,7 @@ class FFNConfig(PreTrainedConfig):
     drop_path_rate: float | int = 0.0
     drop_path_constant: bool = False
     initializer_range: float | int = 0.02
+    feed_forward_memory: Literal["full", "pre_activation", "input"] = "full"
     source_family: str | None = None
     source_config: dict[str, Any] | None = None
 

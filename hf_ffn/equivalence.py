@@ -28,7 +28,15 @@ from .loading_ffn import converted, transformers_report_silenced
 from .modeling_ffn import EncoderBlock
 
 # Fields that say how a model is run or where it comes from, and not what it computes.
-_NOT_COMPARED = ("architectures", "dtype", "transformers_version", "output_hidden_states", "return_dict")
+_NOT_COMPARED = (
+    "architectures",
+    "dtype",
+    "feed_forward_memory",
+    "output_hidden_states",
+    "return_dict",
+    "transformers_version",
+    "unpad",
+)
 
 # Where the two may round differently, ours may be at most so many times as far as the original from a wider precision.
 _FACTOR = 3.0
@@ -54,7 +62,8 @@ def verify(
     outputs, with padding, and the way back into the original's format. In float32 every result must be bitwise
     equal, but for families that say why they round otherwise (`Family.rounding`) and originals that lack the attention
     back end (they are run in eager then). There, and in half precision, ours may be at most three times as far as
-    the original's own result from the original's in a wider precision (float64, and float32 for half).
+    the original's own result from the original's in a wider precision (float64, and float32 for half). So may, in
+    every precision, the hidden states of tokens where padding is left out (`config.unpad`).
 
     Args:
         source: a folder or a Hub id of a family that converts.
@@ -87,7 +96,10 @@ def verify(
     report.checks += compare_configs(model, family, raw_config)
     report.checks += compare_tensors(original, model, family)
     was_training, own_attention = model.training, model.config._attn_implementation
+    own_unpad = getattr(model.config, "unpad", None)
     try:
+        if own_unpad is not None:
+            model.config.unpad = "never"
         for dtype in dtypes:
             ours, theirs = (_in_dtype(each, getattr(torch, dtype)) for each in (model.eval(), original))
             for attention in attn_implementations:
@@ -97,7 +109,10 @@ def verify(
                 theirs.set_attn_implementation(attention if same else "eager")
                 bitwise = same and dtype == "float32" and not family.of(model.config).rounding
                 report.checks += compare_outputs(theirs, ours, family, f"{dtype} {attention}", seed, bitwise)
+                report.checks += compare_packed(ours, f"{dtype} {attention}", seed)
     finally:
+        if own_unpad is not None:
+            model.config.unpad = own_unpad
         model.set_attn_implementation(own_attention)
         model.train(was_training)
     report.checks += compare_round_trip(original, model)
@@ -178,6 +193,21 @@ def compare_outputs(
     for name, tensor in results[0].items():
         if isinstance(tensor, torch.Tensor) and results[1].get(name) is not None:
             yield compare("output", name, [each[name] for each in results])
+
+
+def compare_packed(model: PreTrainedModel, run: str, seed: int) -> Iterator[Check]:
+    """The hidden states of real tokens with padding left out, beside those with padding."""
+    inputs = {name: tensor.to(model.device) for name, tensor in example_inputs(model, seed).items()}
+    if "attention_mask" not in inputs:
+        return
+    real = inputs["attention_mask"] != 0
+    wider = copy.deepcopy(model).to(_WIDER[model.dtype])
+    padded, packed, exact = (
+        each.base_model(**inputs, unpad=unpad).last_hidden_state[real]
+        for each, unpad in ((model, "never"), (model, "always"), (wider, "never"))
+    )
+    error, ok, detail = difference(padded, packed, exact)
+    yield Check("output", "padding left out", ok, detail, run, error)
 
 
 def difference(

@@ -20,7 +20,9 @@ from .attention_ffn import SelfAttention
 from .blocks_ffn import read_feed_forward, read_state_dict
 from .checkpoint_ffn import WEIGHT_FILES, save_model
 from .configuration_ffn import FFNConfig
+from .frugal_ffn import frugal_feed_forward
 from .loading_ffn import load_model
+from .packing_ffn import Packing
 from .positions_ffn import RelativeAttentionBias
 
 
@@ -41,6 +43,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: FFNConfig) -> None:
         super().__init__()
+        self.config = config
         self.linear_1 = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.ffn_bias)
         self.linear_gate = (
             nn.Linear(config.hidden_size, config.intermediate_size, bias=config.ffn_bias) if config.gated else None
@@ -52,7 +55,14 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob if own is None else own)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Map `(..., hidden_size)` to `(..., hidden_size)`."""
+        """Map `(..., hidden_size)` to `(..., hidden_size)`; `config.feed_forward_memory` says what backward keeps."""
+        memory = self.config.feed_forward_memory
+        if memory != "full" and torch.is_grad_enabled():
+            return frugal_feed_forward(self, self.plain_forward, hidden_states, memory)
+        return self.plain_forward(hidden_states)
+
+    def plain_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """The block written out, as autograd differentiates it."""
         if self.linear_gate is None:
             intermediate = self.activation(self.linear_1(hidden_states))
         else:
@@ -142,6 +152,8 @@ class EncoderBlock(GradientCheckpointingLayer):
         self.attention = SelfAttention(config, layer_idx)
         # transformers' own way for layers of different widths, as pruning leaves them
         self.ffn = FeedForward(config.per_layer_config[layer_idx] if config.is_heterogeneous else config)
+        # A layer's configuration is a copy; how the model is run is said on the model's.
+        self.ffn.config = config
         self.norm_1 = nn.Identity() if config.skip_first_norm and layer_idx == 0 else layer_norm(config)
         self.norm_2 = layer_norm(config)
         self.layer_scale_1 = layer_scale(config)
@@ -223,6 +235,7 @@ class Encoder(nn.Module):
         attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
         position_embeddings: Any = None,
         position_bias: torch.Tensor | list[torch.Tensor] | None = None,
+        packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """Map `(batch, sequence, hidden_size)` to the same shape; for the others see `SelfAttention.forward`.
@@ -231,13 +244,15 @@ class Encoder(nn.Module):
         A list of position biases holds one for each block.
         """
         if self.relative_attention_bias is not None:
-            position_bias = self.relative_attention_bias(hidden_states.shape[1])
+            length = hidden_states.shape[1] if packing is None else packing.shape[1]
+            position_bias = self.relative_attention_bias(length)
         for index, layer in enumerate(self.blocks()):
             hidden_states = layer(
                 hidden_states,
                 for_type(attention_mask, layer.layer_type),
                 for_type(position_embeddings, layer.layer_type),
                 position_bias[index] if isinstance(position_bias, list) else position_bias,
+                packing=packing,
                 **kwargs,
             )
         return self.norm(hidden_states)

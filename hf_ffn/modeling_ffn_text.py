@@ -23,6 +23,7 @@ from .configuration_ffn import FFNTextConfig
 from .embeddings_ffn_text import FFNTextEmbeddings
 from .heads_ffn_text import ContactHead, MaskedLMHead, classifier_dropout, pooled, sequence_head, token_head
 from .modeling_ffn import Encoder, FFNPreTrainedModel, Pooler, classification_loss
+from .packing_ffn import Packing, packing_for
 from .positions_ffn import RotaryEmbedding, inverse_frequencies
 
 
@@ -85,6 +86,7 @@ class FFNTextModel(FFNTextPreTrainedModel):
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         task_type_ids: torch.Tensor | None = None,
+        unpad: str | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """Encode `(batch, sequence)` ids to `(batch, sequence, hidden_size)`.
@@ -96,6 +98,7 @@ class FFNTextModel(FFNTextPreTrainedModel):
             position_ids: positions; 0, 1, 2… where left out (see `config.positions_after_padding`).
             inputs_embeds: `(batch, sequence, embedding_size)` in place of `input_ids`.
             task_type_ids: ids of tasks, for `config.use_task_id`; zeros where left out.
+            unpad: in place of `config.unpad`, for this call.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Specify exactly one of input_ids and inputs_embeds")
@@ -123,10 +126,36 @@ class FFNTextModel(FFNTextPreTrainedModel):
             position_embeddings = {
                 each: self.rotary_embeddings(hidden_states, position_ids, each) for each in layer_types
             }
-        masks = {each: MASKS[each](self.config, hidden_states, attention_mask) for each in layer_types}
-        hidden_states = self.encoder(hidden_states, masks, position_embeddings, **kwargs)
+        packing = packing_for(
+            self.config, attention_mask, hidden_states, unpad or self.config.unpad, self.training, kwargs
+        )
+        if packing is None:
+            masks = {each: MASKS[each](self.config, hidden_states, attention_mask) for each in layer_types}
+            hidden_states = self.encoder(hidden_states, masks, position_embeddings, **kwargs)
+        else:
+            hidden_states = self.encode_packed(packing, hidden_states, position_embeddings, **kwargs)
         pooler_output = self.pooler(hidden_states) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooler_output)
+
+    def encode_packed(
+        self,
+        packing: Packing,
+        hidden_states: torch.Tensor,
+        position_embeddings: dict[str, tuple[torch.Tensor, torch.Tensor]] | None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        """Run the encoder on real tokens alone: `(batch, sequence, hidden_size)` to the same, zeros at padding."""
+        # Within a sequence nothing is masked, but for what is too far away.
+        masks: dict[str, torch.Tensor | None] = {"full_attention": None}
+        if "sliding_attention" in (self.config.layer_types or []):
+            masks["sliding_attention"] = MASKS["sliding_attention"](self.config, hidden_states[:1], None)
+        if position_embeddings is not None:
+            position_embeddings = {
+                layer_type: (packing.pack(cos), packing.pack(sin))
+                for layer_type, (cos, sin) in position_embeddings.items()
+            }
+        packed = self.encoder(packing.pack(hidden_states), masks, position_embeddings, packing=packing, **kwargs)
+        return packing.unpack(packed)
 
     def predict_contacts(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Tell which amino acids of proteins touch: probabilities `(batch, sequence - 2, sequence - 2)`.
@@ -331,6 +360,9 @@ class FFNForQuestionAnswering(FFNTextPreTrainedModel):
             start_positions: index of the answer's first token, `(batch,)`; beyond the sequence it does not count.
             end_positions: index of the answer's last token, `(batch,)`; beyond the sequence it does not count.
         """
+        if self.config.unpad == "auto":
+            # The loss is a softmax over the whole row, padding included, so its logits count.
+            kwargs = {"unpad": "never", **kwargs}
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         logits = self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
         # (batch, sequence, 2) -> two of (batch, sequence)

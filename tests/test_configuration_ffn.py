@@ -49,6 +49,7 @@ DEFAULTS = {
         "drop_path_rate": 0.0,
         "drop_path_constant": False,
         "initializer_range": 0.02,
+        "feed_forward_memory": "full",
         "source_family": None,
         "source_config": None,
     },
@@ -85,6 +86,7 @@ DEFAULTS = {
         "lm_head_bias": True,
         "decoder_bias": True,
         "tie_word_embeddings": True,
+        "unpad": "auto",
     },
     FFNVisionConfig: {
         "hidden_dropout_prob": 0.0,

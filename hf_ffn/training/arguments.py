@@ -24,6 +24,14 @@ class ModelArguments:
     revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of a checkpoint on the Hub."})
     dtype: str = field(default="float32", metadata={"help": "Of the weights: float32 or bfloat16."})
     attn_implementation: str | None = field(default=None, metadata={"help": "eager, sdpa, flash_attention_2…"})
+    feed_forward_memory: str | None = field(
+        default=None,
+        metadata={
+            "help": "What feed-forward blocks keep for backward: full, pre_activation (about half, the fastest) or "
+            "input (a ninth, for about full's time). Left out: as the checkpoint's configuration says.",
+            "choices": [None, "full", "pre_activation", "input"],
+        },
+    )
     train_only: str | None = field(
         default=None, metadata={"help": "ffn: train the feed-forward blocks and the head, nothing else."}
     )

@@ -192,6 +192,8 @@ def share_or_say(share: Callable[[Path, str], Any], folder: Path, message: str) 
 
 def prepare_for_training(model: FFNPreTrainedModel, model_args: ModelArguments, args: TrainingArguments) -> nn.Module:
     """Freeze, adapt, checkpoint and compile the model as asked."""
+    if model_args.feed_forward_memory is not None:
+        model.config.update({"feed_forward_memory": model_args.feed_forward_memory})
     choose_trainable(model, model_args.train_only, model_args.freeze_embeddings)
     if args.gradient_checkpointing:
         model.gradient_checkpointing_enable()

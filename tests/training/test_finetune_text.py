@@ -71,7 +71,7 @@ def test_every_task_trains_and_leaves_a_model_that_knows_its_labels(
     run("finetune_text.py", tmp_path / "log", *flags)
     results = json.loads((tmp_path / "out" / "all_results.json").read_text())
     # So small a model does not learn in so few steps what comparing two sentences, or counting words, takes.
-    assert results[METRICS[task]] > {"pairs": 0.4, "multi-label": 0.75}.get(task, 0.9), results
+    assert results[METRICS[task]] > {"pairs": 0.4, "multi-label": 0.75, "regression": 0.8}.get(task, 0.9), results
     assert results["padding_computed"] <= results["padding_of_equal_lengths"]
     model_class = model_class_for(tmp_path / "out")
     is_tokens = task == "token-classification"

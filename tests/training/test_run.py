@@ -10,6 +10,8 @@ from accelerate.utils import DistributedType
 from hf_ffn.training import run
 from hf_ffn.training.arguments import DataArguments, ModelArguments, TrainingArguments
 
+from tiny import ffn_model
+
 
 def test_adapters_under_fsdp_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     sharded: Any = SimpleNamespace(distributed_type=DistributedType.FSDP)
@@ -28,3 +30,16 @@ def test_a_push_in_the_midst_of_a_run_that_fails_is_said_and_the_run_goes_on(
 
     run.share_or_say(share, tmp_path, "After epoch 1")
     assert "not pushed (After epoch 1), and the training goes on: the Hub is down" in messages.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"), [(None, "input"), ("full", "full"), ("pre_activation", "pre_activation")]
+)
+def test_what_feed_forward_blocks_keep_is_as_asked_or_as_the_checkpoint_says(
+    asked: str | None, expected: str, tmp_path: Path
+) -> None:
+    model = ffn_model("FFNForSequenceClassification", feed_forward_memory="input")
+    args = TrainingArguments(output_dir=str(tmp_path))
+    run.prepare_for_training(model, ModelArguments(feed_forward_memory=asked), args)
+    assert model.config.feed_forward_memory == expected
+    assert {block.ffn.config.feed_forward_memory for block in model.base_model.encoder.layers} == {expected}

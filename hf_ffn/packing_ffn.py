@@ -1,0 +1,149 @@
+"""Packing: a padded batch as one row of real tokens, so that padding is never computed.
+
+Every token goes through projections, LayerNorms and the feed-forward block by itself, and attention runs within each
+sequence. So the padding of a batch can be left out before the first block, and put back as zeros after the last one.
+
+This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.utils import is_tracing
+
+from .configuration_ffn import FFNTextConfig
+
+# Where a batch holds less padding than this share, leaving it out gains less than it costs.
+LEAST_PADDING = 0.05
+
+# Where one sequence's tokens lie in its padded row.
+Positions = slice | torch.Tensor
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where the real tokens of a padded batch lie.
+
+    Attributes:
+        shape: of the padded batch, `(batch, sequence)`.
+        indices: of the real tokens, counted through the whole batch, `(tokens,)`.
+        lengths: tokens of each sequence; rows without any are left out.
+        positions: where each sequence's tokens lie in its row.
+    """
+
+    shape: tuple[int, int]
+    indices: torch.Tensor
+    lengths: list[int]
+    positions: list[Positions]
+
+    @classmethod
+    def of(cls, attention_mask: torch.Tensor) -> "Packing":
+        """Read an attention mask `(batch, sequence)`: 0 is padding, anything else a token."""
+        real = attention_mask != 0
+        positions: list[Positions] = []
+        lengths = []
+        for row in real.cpu():
+            places = row.nonzero().flatten()
+            if len(places) == 0:
+                continue
+            first, last = int(places[0]), int(places[-1])
+            gapless = last - first + 1 == len(places)
+            positions.append(slice(first, last + 1) if gapless else places.to(real.device))
+            lengths.append(len(places))
+        return cls((real.shape[0], real.shape[1]), real.flatten().nonzero().flatten(), lengths, positions)
+
+    def pack(self, states: torch.Tensor) -> torch.Tensor:
+        """Take the real tokens' states: `(batch or 1, sequence, size)` to `(1, tokens, size)`."""
+        size = states.shape[-1]
+        return states.expand(*self.shape, size).reshape(-1, size).index_select(0, self.indices).unsqueeze(0)
+
+    def unpack(self, states: torch.Tensor) -> torch.Tensor:
+        """Put `(1, tokens, size)` back to `(batch, sequence, size)`, with zeros at padding."""
+        batch_size, length = self.shape
+        padded = states.new_zeros(batch_size * length, states.shape[-1])
+        return padded.index_copy(0, self.indices, states[0]).view(batch_size, length, -1)
+
+    def within_sequences(self, attention: Callable, implementation: str) -> Callable:
+        """Make an attention back end work within each sequence of `(1, heads, tokens, head_dim)`.
+
+        A mask is then of the padded row, `(1, heads or 1, sequence, sequence)`, and the same for all sequences.
+        """
+        return self.by_variable_lengths(attention) if "flash" in implementation else self.one_by_one(attention)
+
+    def one_by_one(self, attention: Callable) -> Callable:
+        """One call of the back end a sequence, which on CPU costs no more than grouping those of equal length."""
+
+        def attend(
+            module: nn.Module,
+            query: torch.Tensor,
+            key: torch.Tensor,
+            value: torch.Tensor,
+            attention_mask: torch.Tensor | None,
+            **kwargs: Any,
+        ) -> tuple[torch.Tensor, None]:
+            # Split, and not sliced: the gradient of slices would be summed over as many tensors of full size.
+            parts = zip(*(each.split(self.lengths, dim=2) for each in (query, key, value)), strict=True)
+            outputs = []
+            for part, at in zip(parts, self.positions, strict=True):
+                mask = None if attention_mask is None else attention_mask[:, :, at][:, :, :, at]
+                outputs.append(attention(module, *part, mask, **kwargs)[0])
+            # (1, tokens, heads, head_dim)
+            return torch.cat(outputs, dim=1), None
+
+        return attend
+
+    def by_variable_lengths(self, attention: Callable) -> Callable:
+        """One call of flash attention, whose kernels take the packed layout with the sequences' bounds."""
+        device = self.indices.device
+        bounds = torch.tensor([0, *self.lengths], device=device).cumsum(0, dtype=torch.int32)
+        lengths = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds}
+        longest = {"max_length_q": max(self.lengths), "max_length_k": max(self.lengths)}
+
+        def attend(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            return attention(module, *args, **{**kwargs, **lengths, **longest})
+
+        return attend
+
+
+def packing_for(
+    config: FFNTextConfig,
+    attention_mask: torch.Tensor | None,
+    hidden_states: torch.Tensor,
+    unpad: str,
+    training: bool,
+    kwargs: dict[str, Any],
+) -> Packing | None:
+    """Decide whether to pack a batch (see `FFNTextConfig.unpad`); None for leaving it padded.
+
+    Args:
+        config: of the model.
+        attention_mask: as the caller gave it.
+        hidden_states: the embeddings, `(batch, sequence, hidden_size)`.
+        unpad: `"auto"`, `"always"` or `"never"`.
+        training: whether the model is being trained.
+        kwargs: what the caller asked for beside.
+    """
+    if unpad == "never" or attention_mask is None or attention_mask.dim() != 2 or is_tracing(hidden_states):
+        return None
+    asked = [name for name in ("output_attentions", "output_hidden_states") if kwargs.get(name, getattr(config, name))]
+    # Stochastic depth decides for whole rows, which a packed batch does not have.
+    if asked or kwargs.get("is_causal") or (training and config.drop_path_rate > 0):
+        return None
+    implementation = config._attn_implementation or "sdpa"
+    if implementation not in ("eager", "sdpa") and "flash" not in implementation:
+        return None
+    real = attention_mask != 0
+    tokens = int(real.sum())
+    if unpad == "auto":
+        # On a GPU a call a sequence is slower than computing padding.
+        slow = hidden_states.device.type != "cpu" and "flash" not in implementation
+        # What heads read of a row's first place must be the same, even where that is padding.
+        if slow or tokens > (1 - LEAST_PADDING) * real.numel() or not bool(real[:, 0].all()):
+            return None
+    return Packing.of(attention_mask) if tokens > 0 else None
+
+
+__all__ = ["Packing", "packing_for"]
