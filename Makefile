@@ -27,7 +27,7 @@ demo: $(BIN)/.installed ## Convert a real checkpoint, prove it, load it without 
 test: $(BIN)/.installed ## Run the tests, all but those marked slow
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" $(TESTS)
 
-slow-tests: $(BIN)/.installed ## Run the tests that take long: twenty kills, several processes, whole fine-tunes
+slow-tests: $(BIN)/.installed ## Run the tests that take long: twenty kills, several processes, whole fine-tunes, half precision
 	$(BIN)/python -m pytest -n 2 -q -m slow $(TESTS)
 
 lint: $(BIN)/.installed ## Check style, formatting and types

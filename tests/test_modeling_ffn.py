@@ -11,7 +11,7 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 from hf_ffn import Encoder, EncoderBlock, FeedForward, FFNConfig, SelfAttention
-from hf_ffn.modeling_ffn import eager_attention_forward
+from hf_ffn.attention_ffn import eager_attention_forward
 
 from tiny import ffn_model
 
