@@ -33,7 +33,7 @@ slow-tests: $(BIN)/.installed ## Run the tests that take long: twenty kills, sev
 lint: $(BIN)/.installed ## Check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy hf_ffn
+	$(BIN)/mypy hf_ffn hf_ffn_cli.py
 
 format: $(BIN)/.installed ## Format the code and mend what can be mended by itself
 	$(BIN)/ruff check --fix .
