@@ -27,13 +27,13 @@ demo: $(BIN)/.installed ## Convert a real checkpoint, prove it, load it without 
 test: $(BIN)/.installed ## Run the tests, all but those marked slow
 	$(BIN)/python -m pytest -n 2 -q -m "not slow" $(TESTS)
 
-slow-tests: $(BIN)/.installed ## Run the tests that take long: twenty kills, several processes, whole fine-tunes
+slow-tests: $(BIN)/.installed ## Run the tests that take long: twenty kills, several processes, whole fine-tunes, half precision
 	$(BIN)/python -m pytest -n 2 -q -m slow $(TESTS)
 
 lint: $(BIN)/.installed ## Check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy hf_ffn
+	$(BIN)/mypy hf_ffn hf_ffn_cli.py
 
 format: $(BIN)/.installed ## Format the code and mend what can be mended by itself
 	$(BIN)/ruff check --fix .

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import cached_file, logging
 
@@ -235,6 +235,9 @@ def copy_processor(source: str | os.PathLike, folder: Path, **hub_kwargs: Any) -
     Returns:
         What was brought: "tokenizer", "image processor", both or nothing.
     """
+    # Imported here, for `import hf_ffn` need not wait for every tokenizer's converter.
+    from transformers import AutoTokenizer
+
     brought = []
     if any(find_file(source, name, hub_kwargs) for name in TOKENIZER_FILES):
         # Saved anew, for an old tokenizer's files do not name its class, which no model type of ours implies.

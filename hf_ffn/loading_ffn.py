@@ -88,7 +88,9 @@ def load_model(
     family = FOREIGN_FAMILIES.get(raw_config.get("model_type", ""))
     config, kwargs = resolve_config(model_class, source, kwargs)
     extend_positions = take_extension(kwargs, config)
-    wanted_sizes = hold_sizes_back(config, raw_config, source)
+    # Fields as a family states them in ways of its own, or leaves to its own default
+    stated = family.translate_config(raw_config) if family is not None else raw_config
+    wanted_sizes = hold_sizes_back(config, stated, source)
     if family is not None:
         # transformers looks the weight mapping up by the configuration's model_type, which only this instance bears.
         config.model_type = register_mapping(family.of(config), model_class)
@@ -109,8 +111,6 @@ def load_model(
     model._weight_conversions = []
 
     report = LoadingReport(source=str(source), family=family.name if family else None)
-    # Labels that a family states in ways of its own, or leaves to its own default
-    stated = family.translate_config(raw_config) if family is not None else raw_config
     new_rows = judge(model, info, report, family, stated, tolerate_mismatch)
     if any(hasattr(model, name) for name in model._label_modules):
         align_labels(model, labels_of(stated), report, new_rows, tolerate_mismatch)
@@ -204,7 +204,7 @@ def judge(
         ValueError: a part of the encoder, or half a head, is missing, left over or of another shape.
     """
     missing = {name for name in info["missing_keys"] if not name.endswith(model._computed_buffers)}
-    for head in model._new_head_modules:
+    for head in model._new_head_modules if missing else ():
         # Tied parameters by every name that they have, for each is listed as missing.
         names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
         own = {name for name in names if name.startswith(f"{head}.")}

@@ -15,7 +15,6 @@ from transformers import PreTrainedModel
 from .configuration_ffn import FFNConfig, height_and_width
 from .configuration_ffn_block import NATIVE_MODEL_TYPES
 from .grids_ffn import WindowPositionBias
-from .registry_ffn import FOREIGN_FAMILIES
 
 # The fields that may differ from the checkpoint's, as the learnt positions can be made to fit.
 SIZES = ("max_position_embeddings", "image_size")
@@ -24,12 +23,12 @@ SIZES = ("max_position_embeddings", "image_size")
 EXTENSIONS = ("tile", "interpolate")
 
 
-def hold_sizes_back(config: FFNConfig, raw_config: dict[str, Any], source: str | os.PathLike | None) -> dict[str, Any]:
+def hold_sizes_back(config: FFNConfig, stated: dict[str, Any], source: str | os.PathLike | None) -> dict[str, Any]:
     """Give `config` the checkpoint's own sizes to load with.
 
     Args:
         config: what is wanted; changed in place.
-        raw_config: the checkpoint's config.json.
+        stated: the checkpoint's config.json, in fields of ours.
         source: the checkpoint, for messages.
 
     Returns:
@@ -38,10 +37,10 @@ def hold_sizes_back(config: FFNConfig, raw_config: dict[str, Any], source: str |
     Raises:
         ValueError: an impossible size, or another size of patches.
     """
-    if raw_config.get("model_type") not in {*FOREIGN_FAMILIES, *NATIVE_MODEL_TYPES}:
+    if stated.get("model_type") not in NATIVE_MODEL_TYPES:
         return {}
     config.validate_architecture()
-    stored = type(config)._as_native(dict(raw_config), str(source))
+    stored = type(config)._as_native(stated, str(source))
     wanted = {}
     for name in ("patch_size", *SIZES):
         if not hasattr(config, name):

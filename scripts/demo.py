@@ -242,7 +242,7 @@ def share(model: Path, staged: Path) -> bool:
     """
     details = OUT / "card.yaml"
     details.write_text(CARD, encoding="utf-8")
-    command = [sys.executable, "-m", "hf_ffn.cli"]
+    command = [sys.executable, "-m", "hf_ffn_cli"]
     subprocess.run(
         [*command, "stage", str(model), str(staged), "--card", str(details), "--repo-id", "me/docstrings"], check=True
     )

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,15 @@ from transformers import BertModel
 from typer.testing import CliRunner
 
 from hf_ffn import FAMILIES, FFNTextModel
-from hf_ffn.cli import app
 from hf_ffn.families import FEED_FORWARD_ONLY
+from hf_ffn_cli import app
 
 Save = Callable[..., Path]
 
 
 def hf_ffn_command(*arguments: Any) -> subprocess.CompletedProcess[str]:
     """Run hf-ffn in a process of its own."""
-    command = [sys.executable, "-m", "hf_ffn.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "hf_ffn_cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -87,6 +88,30 @@ def test_help_says_what_a_command_does(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
     assert len(result.output.splitlines()) > 5
+
+
+RUN_AND_NAME_WHAT_WAS_IMPORTED = """
+import sys
+from {module} import {function}
+sys.argv = ["hf-ffn", *sys.argv[1:]]
+try:
+    {function}()
+finally:
+    print("imported:", *sys.modules)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["convert", "--help"]])
+def test_help_does_not_wait_for_torch(arguments: list[str]) -> None:
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    module, _, function = project["project"]["scripts"]["hf-ffn"].partition(":")
+    program = RUN_AND_NAME_WHAT_WAS_IMPORTED.format(module=module, function=function)
+    result = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    text, _, imported = result.stdout.partition("imported:")
+    assert "Usage: " in text
+    assert "typer" in imported.split()
+    assert not {"torch", "transformers"} & set(imported.split())
 
 
 @pytest.mark.slow

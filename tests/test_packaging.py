@@ -45,7 +45,7 @@ def test_the_wheel_works_alone_in_a_fresh_environment(tmp_path: Path) -> None:
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT, cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"hf_ffn/py.typed", "hf_ffn/families/bert.py", "hf_ffn/cli.py", "hf_ffn/hub/template.md"} <= set(names)
+    assert {"hf_ffn/py.typed", "hf_ffn/families/bert.py", "hf_ffn_cli.py", "hf_ffn/hub/template.md"} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "scripts"))]
 
     run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)

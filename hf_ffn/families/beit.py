@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedModel
-from transformers.models.data2vec import modeling_data2vec_vision
 
 from ..configuration_ffn import height_and_width
 from .family import Computed, Family, same
@@ -62,6 +61,8 @@ def write(ours: Any) -> dict[str, Any]:
 
 def with_its_back_end(original: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Have data2vec use the attention back end that is set, as it only does when it is made."""
+    from transformers.models.data2vec import modeling_data2vec_vision
+
     chosen = modeling_data2vec_vision.DATA2VEC_VISION_SELF_ATTENTION_CLASSES[original.config._attn_implementation]
     for module in original.modules():
         if isinstance(module, modeling_data2vec_vision.Data2VecVisionSelfAttention):

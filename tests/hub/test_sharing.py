@@ -14,10 +14,10 @@ import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from hf_ffn import cli
 from hf_ffn.hub import client
 from hf_ffn.hub.client import HubError
 from hf_ffn.hub.push import push
+from hf_ffn_cli import app, main
 
 from loopback_hub import TOKEN, Fault, Hub
 from tiny import ffn_model, text_inputs
@@ -31,7 +31,7 @@ FILES = {
     "b.safetensors": b"\0\2" * 5000,
     "README.md": b"---\nlicense: mit\n---\n",
 }
-COMMAND = [sys.executable, "-m", "hf_ffn.cli"]
+COMMAND = [sys.executable, "-m", "hf_ffn_cli"]
 LIKE_A_TOKEN = "hf_" + "Ab1" * 12
 
 LOAD_WITHOUT_HF_FFN = """
@@ -58,7 +58,7 @@ def pushed(hub: Hub) -> dict[str, bytes]:
 
 def run(*arguments: Any) -> Any:
     """Run hf-ffn in this process."""
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_the_commands_push_and_pull(hub: Hub, staged: Staged, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_an_error_is_one_line(
     hub.faults = [Fault("status", status=403, where="/commit/")]
     monkeypatch.setattr(sys, "argv", ["hf-ffn", "push", str(staged(FILES)), "me/x"])
     with pytest.raises(SystemExit) as ended:
-        cli.main()
+        main()
     assert ended.value.code == 1
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("hf-ffn: pushing to 'me/x': the Hub answers 403 (refused Bearer ***)")

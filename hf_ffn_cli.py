@@ -1,4 +1,8 @@
-"""The `hf-ffn` command."""
+"""The `hf-ffn` command.
+
+It stands beside the package, for `import hf_ffn` imports torch to register the models with transformers' auto classes,
+and help need not wait for that: commands import what they use when they run.
+"""
 
 import sys
 from pathlib import Path
@@ -48,7 +52,7 @@ def convert(
     Example: hf-ffn convert google-bert/bert-base-uncased my-encoder
     """
     quiet_progress_bars()
-    from . import conversion
+    from hf_ffn import conversion
 
     where = at(revision)
     try:
@@ -83,7 +87,7 @@ def verify(
     Example: hf-ffn verify google/vit-base-patch16-224 --dtype float32 --dtype bfloat16
     """
     quiet_progress_bars()
-    from . import conversion, equivalence
+    from hf_ffn import conversion, equivalence
 
     where = at(revision)
     converted = conversion.model_class_for(model).from_pretrained(model) if model is not None else None
@@ -108,7 +112,7 @@ def export(
     Example: hf-ffn export my-encoder back-to-bert
     """
     quiet_progress_bars()
-    from . import conversion
+    from hf_ffn import conversion
 
     where = at(revision)
     model = conversion.model_class_for(folder, **where).from_pretrained(folder, **where)
@@ -139,8 +143,8 @@ def stage(
     quiet_progress_bars()
     from dataclasses import replace
 
-    from .hub.details import CardDetails
-    from .hub.stage import stage as make_folder
+    from hf_ffn.hub.details import CardDetails
+    from hf_ffn.hub.stage import stage as make_folder
 
     details = CardDetails.from_yaml(card) if card is not None else CardDetails()
     if repo_id is not None:
@@ -165,7 +169,7 @@ def push(
     Example: hf-ffn push my-encoder me/my-encoder --private
     """
     quiet_progress_bars()
-    from .hub import push as pushing
+    from hf_ffn.hub import push as pushing
 
     report = pushing.push(folder, repo_id, private=private, revision=revision, create_pr=create_pr, dry_run=dry_run)
     typer.echo(str(report))
@@ -182,7 +186,7 @@ def pull(
     Example: hf-ffn pull me/my-encoder my-encoder
     """
     quiet_progress_bars()
-    from .hub import pull as pulling
+    from hf_ffn.hub import pull as pulling
 
     pulled = pulling.pull(repo_id, out, revision=revision)
     typer.echo(f"{repo_id} at {pulled.commit} is in {out}: {len(pulled.files)} file(s), as its manifest says")
@@ -191,8 +195,8 @@ def pull(
 @app.command()
 def families() -> None:
     """List the families of checkpoints that convert, with the classes that come along and how equal results are."""
-    from .families import FEED_FORWARD_ONLY
-    from .families.table import table
+    from hf_ffn.families import FEED_FORWARD_ONLY
+    from hf_ffn.families.table import table
 
     typer.echo(table())
     typer.echo("\nOf these the feed-forward blocks alone:")
