@@ -207,7 +207,7 @@ def judge(
     for head in model._new_head_modules if missing else ():
         # Tied parameters by every name that they have, for each is listed as missing.
         names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
-        own = {name for name in names if name.startswith(f"{head}.")}
+        own = {name for name in names if name == head or name.startswith(f"{head}.")}
         if own and own <= missing | model.all_tied_weights_keys.keys():
             missing -= own
             # A base model is used for what it encodes, so a random pooler would only mislead.

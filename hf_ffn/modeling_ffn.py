@@ -314,7 +314,7 @@ class FFNPreTrainedModel(PreTrainedModel):
 
     # Buffers that follow from the configuration, so that nothing is lost where a checkpoint lacks them.
     _computed_buffers: tuple[str, ...] = ()
-    # Modules that a checkpoint of another task may lack, and that are then newly made.
+    # Modules and parameters that a checkpoint of another task may lack, and that are then newly made.
     _new_head_modules: tuple[str, ...] = ()
 
     # Modules whose rows are the labels.

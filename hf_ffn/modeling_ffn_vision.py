@@ -60,7 +60,7 @@ class FFNVisionModel(FFNVisionPreTrainedModel):
             loads without one: `pooler_output` is then None.
     """
 
-    _new_head_modules = ("pooler",)
+    _new_head_modules = ("pooler", "embeddings.mask_token")
 
     def __init__(self, config: FFNVisionConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
@@ -123,7 +123,7 @@ class FFNVisionModel(FFNVisionPreTrainedModel):
 class FFNForImageClassification(FFNVisionPreTrainedModel):
     """The image encoder with a classifier on what `config.classifier_pooling` says."""
 
-    _new_head_modules = ("classifier", "model.pooler")
+    _new_head_modules = ("classifier", "model.pooler", "model.embeddings.mask_token")
 
     def __init__(self, config: FFNVisionConfig) -> None:
         super().__init__(config)
@@ -180,7 +180,7 @@ class FFNForImageClassificationWithTeacher(FFNVisionPreTrainedModel):
     second was trained to agree with a teacher, which has no part here: labels train the mean.
     """
 
-    _new_head_modules = ("cls_classifier", "distillation_classifier")
+    _new_head_modules = ("cls_classifier", "distillation_classifier", "model.embeddings.mask_token")
     _label_modules = ("cls_classifier", "distillation_classifier")
 
     def __init__(self, config: FFNVisionConfig) -> None:
@@ -227,7 +227,7 @@ class FFNForAudioClassification(FFNVisionPreTrainedModel):
 
     main_input_name = "input_values"
     input_modalities = ("audio",)
-    _new_head_modules = ("pooled_norm", "classifier", "model.pooler")
+    _new_head_modules = ("pooled_norm", "classifier", "model.pooler", "model.embeddings.mask_token")
 
     def __init__(self, config: FFNVisionConfig) -> None:
         super().__init__(config)

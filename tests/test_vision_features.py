@@ -345,3 +345,16 @@ def test_biases_that_only_dinov3_could_have_are_refused() -> None:
     config = transformers.DINOv3ViTConfig(query_bias=True, value_bias=False).to_dict()
     with pytest.raises(ValueError, match="value_bias=False does not convert"):
         hf_ffn.FAMILIES["dinov3"].translate_config(config)
+
+
+@pytest.mark.parametrize("class_name", ["FFNVisionModel", "FFNForImageClassification"])
+def test_a_mask_token_that_a_checkpoint_lacks_is_newly_made_and_named(tmp_path: Path, class_name: str) -> None:
+    model = ffn_model(class_name)
+    model.save_pretrained(tmp_path)
+    masking = type(model).from_pretrained(tmp_path, use_mask_token=True)
+    prefix = "" if class_name == "FFNVisionModel" else "model."
+    assert masking.loading_report.new == [f"{prefix}embeddings.mask_token"]
+    assert masking.base_model.embeddings.mask_token.abs().max() == 0
+    assert masking.base_model.embeddings.mask_token.requires_grad is (class_name == "FFNVisionModel")
+    with torch.no_grad():
+        assert torch.equal(masking(images())[0], model(images())[0])
