@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow-tests lint format peer-tests model-cards clean
+.PHONY: help demo test slow-tests lint format peer-tests model-cards bench bench-quick clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,5 +45,16 @@ peer-tests: $(BIN)/.installed ## Run transformers' own model tests against our c
 model-cards: $(BIN)/.installed ## Make the models that the project would publish, and write their cards
 	$(BIN)/python scripts/make_model_cards.py
 
+# torch stays the build that is there.
+$(BIN)/.bench: $(BIN)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@touch $@
+
+bench: $(BIN)/.bench ## Measure hf_ffn beside transformers, ONNX Runtime, OpenVINO and CTranslate2 (ten minutes)
+	$(BIN)/python scripts/benchmark.py all --json bench.json --plot bench.png
+
+bench-quick: $(BIN)/.bench ## The same on tiny models: does it run, and is it right (a minute)
+	$(BIN)/python scripts/benchmark.py all --quick
+
 clean: ## Remove the environment and what was built
-	rm -rf $(VENV) build dist demo model-cards-work .cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist demo model-cards-work bench.json bench.png .cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,102 @@
+"""How time grows: with tokens, with the length of a sequence, with width and with depth."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hf_ffn import Encoder, FeedForward, FFNConfig, optimize_for_inference
+
+from .measure import Row, Section
+
+# Of each panel: what grows, and what the mathematics says of the time a token.
+PANELS = {
+    "tokens": "feed-forward block: the same for any number of tokens, once there are enough",
+    "length": "one block, one sequence: rises linearly where attention weighs in",
+    "width": "feed-forward block of 4 × width: rises with the square of the width",
+    "depth": "encoder of 128 tokens: rises linearly with the depth",
+}
+
+
+def sections(quick: bool, seconds: float) -> list[Section]:
+    """One table a panel; a row's name is the size, and its ratio is to the first row."""
+    width = 64 if quick else 768
+    tokens = [16, 64] if quick else [4**power for power in range(2, 9)]
+    lengths = [16, 64] if quick else [16, 64, 256, 1024, 4096]
+    widths = [32, 64] if quick else [128, 256, 512, 1024, 2048]
+    depths = [1, 2] if quick else [1, 2, 4, 8, 16]
+    panels: dict[str, list[tuple[int, int, Any]]] = {
+        "tokens": [(size, size, lambda size=size: block(width, size)) for size in tokens],
+        "length": [(size, size, lambda size=size: encoder(width, 1, size)) for size in lengths],
+        "width": [(size, 256, lambda size=size: block(size, 256)) for size in widths],
+        "depth": [(size, 128, lambda size=size: encoder(width, size, 128)) for size in depths],
+    }
+    points = sum(len(sizes) for sizes in panels.values())
+    return [panel(name, sizes, seconds / points) for name, sizes in panels.items()]
+
+
+def panel(name: str, sizes: list[tuple[int, int, Callable[[], Callable[[], Any]]]], seconds: float) -> Section:
+    """Microseconds a token at each size, the least of several runs."""
+    section = Section(f"time a token by {name} ({PANELS[name]})", str(sizes[0][0]))
+    for size, tokens, make in sizes:
+        a_token = least(make(), seconds) / tokens
+        first = section.rows[0].median_s if section.rows else a_token
+        assert first is not None
+        section.rows.append(Row(str(size), median_s=a_token, ratio=a_token / first))
+    return section
+
+
+def least(run: Callable[[], Any], seconds: float) -> float:
+    """The least time of a run, of three at least."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 3 or (time.perf_counter() < end and len(times) < 200):
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def prepared(module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
+    optimize_for_inference(module)
+
+    def run() -> Any:
+        with torch.inference_mode():
+            return module(x)
+
+    return run
+
+
+def block(width: int, tokens: int) -> Callable[[], Any]:
+    config = FFNConfig(hidden_size=width, intermediate_size=4 * width, num_attention_heads=1)
+    return prepared(FeedForward(config), torch.randn(tokens, width))
+
+
+def encoder(width: int, depth: int, length: int) -> Callable[[], Any]:
+    heads = max(width // 64, 1)
+    sizes = {"hidden_size": width, "intermediate_size": 4 * width, "num_attention_heads": heads}
+    return prepared(Encoder(FFNConfig(num_hidden_layers=depth, **sizes)), torch.randn(1, length, width))
+
+
+def plot(panels: list[dict[str, Any]], path: Path) -> None:
+    """Draw the panels, both axes logarithmic."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 2, figsize=(10, 7), layout="constrained")
+    for axis, name, found in zip(axes.flat, PANELS, panels, strict=True):
+        sizes = [int(row["name"]) for row in found["rows"]]
+        axis.plot(sizes, [row["median_s"] * 1e6 for row in found["rows"]], marker="o")
+        axis.set(xscale="log", yscale="log", xlabel=name, ylabel="µs a token")
+        axis.set_xticks(sizes, [str(size) for size in sizes], minor=False)
+        axis.minorticks_off()
+        axis.set_title(PANELS[name], fontsize=8)
+        axis.set_ylim(bottom=axis.get_ylim()[0] / 2, top=axis.get_ylim()[1] * 2)
+    figure.suptitle("hf_ffn, optimize_for_inference, float32")
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

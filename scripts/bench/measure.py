@@ -1,0 +1,165 @@
+"""Measuring contenders beside each other: the same computation first, then interleaved, then medians."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+# Runs shorter than this many seconds are preceded by one that is not timed.
+WARM_UP_BELOW = 0.05
+
+
+@dataclass
+class Contender:
+    """One way to compute something.
+
+    Attributes:
+        name: as printed.
+        make: prepares it, and returns what is timed; that returns an output, or None where nothing is compared.
+        tolerance: how far its output may be from the reference, `|output - reference| / |reference|`.
+    """
+
+    name: str
+    make: Callable[[], Callable[[], torch.Tensor | None]]
+    tolerance: float = 1e-4
+
+
+@dataclass
+class Row:
+    """A contender's result.
+
+    Attributes:
+        name: the contender's.
+        status: `"ok"`, or why there is no time.
+        median_s: seconds a run.
+        ratio: median of its time over the baseline's in the same round; drift of the machine drops out.
+        spread: half the distance between the quartiles of that ratio, over the ratio.
+        error: of its output, relative; None where nothing is compared.
+    """
+
+    name: str
+    status: str = "ok"
+    median_s: float | None = None
+    ratio: float | None = None
+    spread: float | None = None
+    error: float | None = None
+
+
+@dataclass
+class Section:
+    """A table: contenders for one computation at one size.
+
+    Attributes:
+        title: what is computed.
+        baseline: the name of the row that ratios refer to.
+        rows: the results.
+        notes: lines printed below.
+    """
+
+    title: str
+    baseline: str
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        width = max(len(row.name) for row in self.rows)
+        lines = [self.title, f"  {'':{width}}  {'time':>10}  {'ratio':>6}  spread  error"]
+        for row in self.rows:
+            if row.status != "ok" or row.median_s is None:
+                lines.append(f"  {row.name:{width}}  {row.status}")
+                continue
+            spread = "" if row.spread is None else f"±{row.spread:4.0%}"
+            error = "" if row.error is None else f"{row.error:.0e}"
+            lines.append(f"  {row.name:{width}}  {duration(row.median_s)}  {row.ratio:6.2f}  {spread:5}   {error}")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def add_times(self, times: dict[str, list[float]]) -> None:
+        """Fill in rows from the seconds of each round."""
+        rows = {row.name: row for row in self.rows}
+        for name, found in times.items():
+            if name not in rows:
+                rows[name] = Row(name)
+                self.rows.append(rows[name])
+            row = rows[name]
+            ratios = [own / base for own, base in zip(found, times[self.baseline], strict=True)]
+            low, row.ratio, high = statistics.quantiles(ratios, n=4, method="inclusive")
+            row.median_s, row.spread = statistics.median(found), (high - low) / 2 / row.ratio
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def duration(seconds: float) -> str:
+    """In milliseconds, or microseconds where those say more."""
+    return f"{seconds * 1e3:7.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:7.2f} µs"
+
+
+def relative_error(output: torch.Tensor, reference: torch.Tensor) -> float:
+    """`|output - reference| / |reference|`; infinite where the shapes differ."""
+    if output.shape != reference.shape:
+        return float("inf")
+    return ((output.double() - reference.double()).norm() / reference.double().norm()).item()
+
+
+def compare(
+    title: str, contenders: list[Contender], reference: torch.Tensor | None, seconds: float, rounds: int = 31
+) -> Section:
+    """Measure contenders in turn, round by round; the first is the baseline.
+
+    Args:
+        title: of the table.
+        contenders: those that cannot be prepared, or compute something else, are listed as such and not timed.
+        reference: what they should compute, in float32; None for not comparing.
+        seconds: to spend; three rounds are run in any case.
+        rounds: the most to run.
+    """
+    section = Section(title, contenders[0].name)
+    running: dict[str, Callable[[], Any]] = {}
+    for contender in contenders:
+        row = Row(contender.name)
+        section.rows.append(row)
+        # A peer may fail in any way; that is a result, and no reason to lose the others'.
+        try:
+            run = contender.make()
+            output = run()
+        except Exception as error:
+            row.status = f"not measured ({type(error).__name__}: {first_line(error)})"
+            continue
+        if output is not None and reference is not None:
+            row.error = relative_error(output, reference)
+            if not row.error <= contender.tolerance:
+                row.status = f"computes something else (error {row.error:.1e}, allowed {contender.tolerance:.0e})"
+                continue
+        running[contender.name] = run
+
+    if section.baseline not in running:
+        section.baseline = next(iter(running))
+    times = interleaved(running, seconds, rounds)
+    section.add_times(times)
+    return section
+
+
+def interleaved(running: dict[str, Callable[[], Any]], seconds: float, rounds: int) -> dict[str, list[float]]:
+    """Run each in turn, round by round, and return the seconds that each took."""
+    times: dict[str, list[float]] = {name: [] for name in running}
+    end = time.perf_counter() + seconds
+    for done in range(rounds):
+        if done >= 3 and time.perf_counter() > end:
+            break
+        for name, run in running.items():
+            # What ran before leaves its own data in the caches, and threads that still spin.
+            if times[name] and times[name][-1] < WARM_UP_BELOW:
+                run()
+            started = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - started)
+    return times
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, briefly."""
+    return (str(error).splitlines() or [""])[0][:120]

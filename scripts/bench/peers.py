@@ -1,0 +1,122 @@
+"""The other libraries, each behind a function that prepares a model and returns what is timed."""
+
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hf_ffn import InferenceReport
+
+
+def require(report: InferenceReport) -> InferenceReport:
+    """Refuse a preparation that fell back: it would be measured as something that it is not."""
+    if report.fallbacks:
+        raise RuntimeError(report.fallbacks[0])
+    return report
+
+
+def export_onnx(model: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path, sizes: tuple[str, ...]) -> Path:
+    """Write a model as ONNX; `sizes` names the first dimensions of its inputs, which are left open."""
+    names = [f"input_{index}" for index in range(len(inputs))]
+    axes = {name: dict(enumerate(sizes)) for name in names}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model.eval(), inputs, str(path), input_names=names, output_names=["y"], dynamic_axes=axes, dynamo=False
+        )
+    return path
+
+
+def bert_onnx(path: Path, heads: int, hidden: int) -> Path:
+    """ONNX Runtime's own fusions for BERT."""
+    from onnxruntime.transformers import optimizer
+
+    fused = optimizer.optimize_model(str(path), model_type="bert", num_heads=heads, hidden_size=hidden)
+    fused.save_model_to_file(str(path.with_suffix(".bert.onnx")))
+    return path.with_suffix(".bert.onnx")
+
+
+def int8_onnx(path: Path) -> Path:
+    """Quantised dynamically, weights by channel."""
+    from onnx import TensorProto
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    logging.getLogger().setLevel(logging.ERROR)
+    target = path.with_suffix(".int8.onnx")
+    options = {"DefaultTensorType": TensorProto.FLOAT}
+    quantize_dynamic(path, target, per_channel=True, weight_type=QuantType.QInt8, extra_options=options)
+    return target
+
+
+def onnx_session(path: Path) -> Callable[..., torch.Tensor]:
+    """A function from inputs to the output."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+
+    def run(*inputs: torch.Tensor) -> torch.Tensor:
+        given = {name: each.numpy() for name, each in zip(names, inputs, strict=True)}
+        return torch.from_numpy(session.run(None, given)[0])
+
+    return run
+
+
+def onnx_runtime(path: Path, inputs: tuple[torch.Tensor, ...]) -> Callable[[], torch.Tensor]:
+    session = onnx_session(path)
+    return lambda: session(*inputs)
+
+
+def openvino_model(model: nn.Module, inputs: tuple[torch.Tensor, ...], dtype: str) -> Callable[..., torch.Tensor]:
+    """A function from inputs to the output, in float32 or bfloat16."""
+    os.environ.setdefault("OPENVINO_TELEMETRY_DISABLE", "1")
+    import openvino
+
+    precision = {"float32": "f32", "bfloat16": "bf16"}[dtype]
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        converted = openvino.convert_model(model.eval(), example_input=inputs)
+    settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"}
+    compiled = openvino.compile_model(converted, "CPU", {**settings, "INFERENCE_NUM_THREADS": torch.get_num_threads()})
+
+    def run(*inputs: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(compiled([each.numpy() for each in inputs])[0].copy())
+
+    return run
+
+
+def openvino(model: nn.Module, inputs: tuple[torch.Tensor, ...], dtype: str) -> Callable[[], torch.Tensor]:
+    run = openvino_model(model, inputs, dtype)
+    return lambda: run(*inputs)
+
+
+def ctranslate2_encoder(model: Any, folder: Path, compute_type: str) -> Callable[[list[list[int]]], torch.Tensor]:
+    """A function from sequences of ids to `(batch, sequence, hidden_size)`; its converter reads a saved BERT."""
+    import ctranslate2
+    import numpy
+    from transformers import BertModel, BertTokenizer
+
+    source, converted = folder / "bert", folder / "ctranslate2"
+    if not converted.exists():
+        # Its converter wants a pooler, a tokenizer, and a field that transformers 5 has dropped.
+        with_pooler = BertModel(model.config)
+        with_pooler.load_state_dict(model.state_dict(), strict=False)
+        with_pooler.config.position_embedding_type = "absolute"
+        with_pooler.save_pretrained(source)
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        words = special + [f"word{index}" for index in range(model.config.vocab_size - len(special))]
+        (folder / "vocab.txt").write_text("\n".join(words))
+        BertTokenizer(str(folder / "vocab.txt")).save_pretrained(source)
+        ctranslate2.converters.TransformersConverter(str(source)).convert(str(converted))
+    encoder = ctranslate2.Encoder(
+        str(converted), compute_type=compute_type, inter_threads=1, intra_threads=torch.get_num_threads()
+    )
+    return lambda ids: torch.from_numpy(numpy.array(encoder.forward_batch(ids).last_hidden_state))

@@ -1,0 +1,228 @@
+"""A text encoder of BERT-base's size, inference: ragged batches, one sequence, and batches without padding."""
+
+import functools
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel
+
+from hf_ffn import FFNTextModel, optimize_for_inference
+
+from . import peers
+from .measure import Contender, Section, compare
+
+TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.1}
+
+
+def sections(quick: bool, seconds: float) -> list[Section]:
+    """Short and longer ragged text, one sequence of 25 tokens, and even lengths."""
+    share = seconds / 4
+    batches = {
+        "ragged, short": ragged_lengths(8 if quick else 32, mean=25, longest=68),
+        "ragged, longer": ragged_lengths(4 if quick else 8, mean=120, longest=394),
+        "one sequence of 25": [25],
+        "even, 16 of 64": [64] * (2 if quick else 16),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        bench = TextBench(small() if quick else BertConfig(), Path(folder))
+        return [bench.section(title, lengths, share) for title, lengths in batches.items()]
+
+
+def small() -> BertConfig:
+    """For quick runs."""
+    return BertConfig(
+        vocab_size=200, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256
+    )
+
+
+def ragged_lengths(count: int, mean: int, longest: int) -> list[int]:
+    """Lengths as they occur: many short, few long (log-normal), the longest given."""
+    generator = torch.Generator().manual_seed(0)
+    raw = torch.exp(0.7 * torch.randn(count, generator=generator))
+    lengths = (raw / raw.mean() * mean).round().clamp(3, longest).int().tolist()
+    return [longest, *lengths[1:]]
+
+
+class Batch:
+    """Sequences, padded together, and sorted by length in groups of eight.
+
+    Args:
+        lengths: of the sequences.
+        vocab_size: ids are drawn below it.
+    """
+
+    def __init__(self, lengths: list[int], vocab_size: int) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.sequences = [torch.randint(5, vocab_size, (length,), generator=generator) for length in lengths]
+        self.ids, self.mask = self.padded(range(len(lengths)))
+        self.real = self.mask == 1
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        self.order = [order[start : start + 8] for start in range(0, len(order), 8)]
+        self.groups = [self.padded(group) for group in self.order]
+
+    def padded(self, members: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Ids and mask of some sequences, `(batch, longest)` each."""
+        ids = nn.utils.rnn.pad_sequence([self.sequences[index] for index in members], batch_first=True)
+        mask = nn.utils.rnn.pad_sequence([torch.ones_like(self.sequences[i]) for i in members], batch_first=True)
+        return ids, mask
+
+    def sorted_tokens(self, outputs: list[torch.Tensor]) -> torch.Tensor:
+        """The real tokens of the groups' outputs, `(tokens, hidden_size)`, in the order of the sequences."""
+        of_sequence = {
+            index: output[row, : len(self.sequences[index])]
+            for group, output in zip(self.order, outputs, strict=True)
+            for row, index in enumerate(group)
+        }
+        return torch.cat([of_sequence[index] for index in range(len(self.sequences))])
+
+
+class OnlyStates(nn.Module):
+    """A model as a function of ids and mask to the last hidden states, as exporters want it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids, attention_mask=attention_mask).last_hidden_state
+
+
+class TextBench:
+    """The contenders, each prepared once for all batches.
+
+    Args:
+        config: of BERT.
+        folder: for what peers want as files.
+    """
+
+    def __init__(self, config: BertConfig, folder: Path) -> None:
+        self.config, self.folder = config, folder
+        torch.manual_seed(0)
+        self.theirs = BertModel(config, add_pooling_layer=False).eval()
+        with torch.no_grad():
+            for parameter in self.theirs.parameters():
+                # At initialisation, errors would hide: each block would hardly change its input.
+                if parameter.dim() > 1:
+                    parameter.mul_(55 / config.hidden_size**0.5)
+        self.theirs.save_pretrained(folder / "source")
+
+    @functools.cached_property
+    def ours(self) -> Any:
+        return FFNTextModel.from_pretrained(self.folder / "source").eval()
+
+    @functools.cache  # noqa: B019 - one bench a process
+    def prepared(self, dtype: str) -> Any:
+        model = FFNTextModel.from_pretrained(self.folder / "source").eval()
+        peers.require(optimize_for_inference(model, None if dtype == "float32" else dtype))  # type: ignore[arg-type]
+        return model
+
+    @functools.cached_property
+    def theirs_in_half(self) -> Any:
+        return BertModel.from_pretrained(self.folder / "source", add_pooling_layer=False, dtype=torch.bfloat16).eval()
+
+    @functools.cached_property
+    def exportable(self) -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+        model = BertModel.from_pretrained(
+            self.folder / "source", add_pooling_layer=False, attn_implementation="eager"
+        ).eval()
+        example = torch.ones(2, 9, dtype=torch.long)
+        example[0, 5:] = 0
+        return OnlyStates(model).eval(), (example * 7, example)
+
+    @functools.cache  # noqa: B019
+    def onnx(self, int8: bool) -> Callable[..., torch.Tensor]:
+        model, example = self.exportable
+        path = self.folder / "model.onnx"
+        if not path.exists():
+            peers.export_onnx(model, example, path, ("batch", "sequence"))
+        fused = peers.bert_onnx(path, self.config.num_attention_heads, self.config.hidden_size)
+        return peers.onnx_session(peers.int8_onnx(fused) if int8 else fused)
+
+    @functools.cache  # noqa: B019
+    def openvino(self, dtype: str) -> Callable[..., torch.Tensor]:
+        _, example = self.exportable
+        return peers.openvino_model(OnlyStates(self.theirs), example, dtype)
+
+    @functools.cache  # noqa: B019
+    def ctranslate2(self, compute_type: str) -> Callable[..., torch.Tensor]:
+        return peers.ctranslate2_encoder(self.theirs, self.folder, compute_type)
+
+    def section(self, title: str, lengths: list[int], seconds: float) -> Section:
+        """One table; ratios refer to transformers, padded."""
+        batch = Batch(lengths, self.config.vocab_size)
+        ragged = len(set(lengths)) > 1
+        with torch.inference_mode():
+            reference = self.theirs(batch.ids, attention_mask=batch.mask).last_hidden_state[batch.real]
+
+        def padded(name: str, make: Callable[[], Callable[..., torch.Tensor]], dtype: str) -> Contender:
+            return Contender(name, lambda: on_padded(make(), batch), TOLERANCES[dtype])
+
+        def at_its_best(name: str, make: Callable[[], Callable[..., torch.Tensor]], dtype: str) -> Contender:
+            """Sorted by length and padded in groups, where that saves padding."""
+            if not ragged:
+                return padded(name, make, dtype)
+            return Contender(f"{name}, sorted", lambda: on_groups(make(), batch), TOLERANCES[dtype])
+
+        contenders = [
+            padded("transformers", lambda: states_of(self.theirs), "float32"),
+            Contender("bound: bare products", lambda: bare_products(self.config, sum(lengths), torch.float32)),
+            Contender("bound, bfloat16", lambda: bare_products(self.config, sum(lengths), torch.bfloat16)),
+            padded("transformers, bfloat16", lambda: states_of(self.theirs_in_half), "bfloat16"),
+            padded("hf_ffn", lambda: states_of(self.ours), "float32"),
+            padded("hf_ffn, optimised", lambda: states_of(self.prepared("float32")), "float32"),
+            padded("hf_ffn, optimised, bfloat16", lambda: states_of(self.prepared("bfloat16")), "bfloat16"),
+            padded("hf_ffn, optimised, int8", lambda: states_of(self.prepared("int8")), "int8"),
+            at_its_best("OpenVINO", lambda: self.openvino("float32"), "float32"),
+            at_its_best("OpenVINO, bfloat16", lambda: self.openvino("bfloat16"), "bfloat16"),
+            at_its_best("ONNX Runtime", lambda: self.onnx(False), "float32"),
+            at_its_best("ONNX Runtime, int8", lambda: self.onnx(True), "int8"),
+            Contender("CTranslate2", lambda: by_lists(self.ctranslate2("float32"), batch), TOLERANCES["float32"]),
+            Contender("CTranslate2, int8", lambda: by_lists(self.ctranslate2("int8"), batch), TOLERANCES["int8"]),
+        ]
+        if ragged:
+            contenders.insert(1, at_its_best("transformers", lambda: states_of(self.theirs), "float32"))
+        section = compare(f"encoder of BERT-base's size, {title}", contenders, reference, seconds)
+        times = batch.ids.numel() / sum(lengths)
+        section.notes.append(f"{sum(lengths)} tokens in {len(lengths)} sequences; padded {times:.2f} times as many")
+        return section
+
+
+def states_of(model: Any) -> Callable[..., torch.Tensor]:
+    def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            return model(ids, attention_mask=mask).last_hidden_state.float()
+
+    return run
+
+
+def on_padded(model: Callable[..., torch.Tensor], batch: Batch) -> Callable[[], torch.Tensor]:
+    return lambda: model(batch.ids, batch.mask)[batch.real]
+
+
+def on_groups(model: Callable[..., torch.Tensor], batch: Batch) -> Callable[[], torch.Tensor]:
+    return lambda: batch.sorted_tokens([model(*group) for group in batch.groups])
+
+
+def by_lists(encoder: Callable[..., torch.Tensor], batch: Batch) -> Callable[[], torch.Tensor]:
+    ids = [each.tolist() for each in batch.sequences]
+    return lambda: encoder(ids)[batch.real]
+
+
+def bare_products(config: Any, tokens: int, dtype: torch.dtype) -> Callable[[], None]:
+    """The matrix products of the blocks for the real tokens, by oneDNN with packed weights, and nothing else."""
+    hidden, intermediate = config.hidden_size, config.intermediate_size
+    shapes = [(3 * hidden, hidden), (hidden, hidden), (intermediate, hidden), (hidden, intermediate)]
+    pack, multiply = torch.ops.mkldnn._reorder_linear_weight, torch.ops.mkldnn._linear_pointwise
+    layers = [[pack(torch.randn(shape).to(dtype), 64) for shape in shapes] for _ in range(config.num_hidden_layers)]
+    inputs = [torch.randn(tokens, shape[1]).to(dtype) for shape in shapes]
+
+    def run() -> None:
+        for layer in layers:
+            for weight, x in zip(layer, inputs, strict=True):
+                multiply(x, weight, None, "none", [], "")
+
+    return run

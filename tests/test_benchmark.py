@@ -1,0 +1,145 @@
+"""The benchmark: only what computes the same is timed, and every command says so in the same form."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+import benchmark  # noqa: E402
+
+from bench import measure  # noqa: E402
+from bench.measure import Contender, compare, relative_error  # noqa: E402
+from bench.ragged import Batch  # noqa: E402
+
+
+@pytest.fixture
+def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rounds of everything, and no more."""
+    monkeypatch.setattr(benchmark, "COMMANDS", dict.fromkeys(benchmark.COMMANDS, (0.0, 0.0)))
+
+
+def constant(value: float, calls: list[str] | None = None, name: str = "") -> Any:
+    def run() -> torch.Tensor:
+        if calls is not None:
+            calls.append(name)
+        return torch.full((4,), value)
+
+    return run
+
+
+def test_what_computes_something_else_is_not_timed() -> None:
+    def fails() -> Any:
+        raise ModuleNotFoundError("No module named 'peer'")
+
+    calls: list[str] = []
+    contenders = [
+        Contender("base", lambda: constant(1.0)),
+        Contender("same", lambda: constant(1.0005), tolerance=1e-3),
+        Contender("other", lambda: constant(1.01, calls, "other"), tolerance=1e-3),
+        Contender("another shape", lambda: lambda: torch.ones(5), tolerance=1e9),
+        Contender("no number", lambda: constant(float("nan"))),
+        Contender("absent", fails),
+        Contender("bound", lambda: lambda: None),
+    ]
+    section = compare("title", contenders, torch.ones(4), seconds=0.0)
+    rows = {row.name: row for row in section.rows}
+    assert list(rows) == [each.name for each in contenders]
+    assert calls == ["other"]
+    assert rows["other"].status == "computes something else (error 1.0e-02, allowed 1e-03)"
+    for name in ("another shape", "no number"):
+        assert rows[name].status.startswith("computes something else")
+    assert rows["absent"].status == "not measured (ModuleNotFoundError: No module named 'peer')"
+    for name in ("base", "same", "bound"):
+        assert rows[name].status == "ok"
+        assert rows[name].median_s > 0
+    assert all(rows[name].median_s is None for name in ("other", "another shape", "no number", "absent"))
+    assert "other          computes something else (error 1.0e-02" in str(section)
+
+
+def test_contenders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "WARM_UP_BELOW", 0.0)
+    calls: list[str] = []
+    contenders = [Contender(name, lambda name=name: constant(1.0, calls, name)) for name in "abc"]
+    compare("title", contenders, torch.ones(4), seconds=60.0, rounds=4)
+    assert "".join(calls) == "abc" * 5
+
+
+def test_ratios_are_of_the_same_round() -> None:
+    """The machine becomes three times as slow; the ratio stays."""
+    section = measure.Section("title", "base")
+    section.add_times({"base": [1.0, 2.0, 3.0], "half": [0.5, 1.0, 1.5], "drifting": [1.0, 1.0, 4.5]})
+    base, half, drifting = section.rows
+    assert (base.ratio, half.ratio, half.spread) == (1.0, 0.5, 0.0)
+    assert (half.median_s, drifting.ratio, drifting.spread) == (1.0, 1.0, 0.25)
+
+
+def test_a_baseline_that_fails_is_replaced() -> None:
+    section = compare(
+        "title",
+        [Contender("base", lambda: constant(2.0)), Contender("next", lambda: constant(1.0))],
+        torch.ones(4),
+        0.0,
+    )
+    assert section.baseline == "next"
+    assert section.rows[1].ratio == 1.0
+
+
+def test_errors_are_relative() -> None:
+    assert relative_error(torch.tensor([3.0, 4.4]), torch.tensor([3.0, 4.0])) == pytest.approx(0.08)
+
+
+def test_sorting_by_length_gives_the_tokens_back_in_their_order() -> None:
+    batch = Batch([3, 9, 1, 4, 4, 7, 2, 5, 6, 8], vocab_size=50)
+    states = [group[0][..., None].float() for group in batch.groups]
+    assert len(states) == 2
+    assert torch.equal(batch.sorted_tokens(states)[:, 0], torch.cat(batch.sequences).float())
+    assert torch.equal(batch.ids[batch.real], torch.cat(batch.sequences))
+
+
+@pytest.mark.parametrize(
+    ("command", "least", "ours"),
+    [
+        ("feed-forward", 4, "hf_ffn, optimize_for_inference"),
+        ("ragged", 4, "hf_ffn, optimised, int8"),
+        ("vision", 1, "hf_ffn, optimised, bfloat16"),
+        ("train", 3, "input"),
+        ("memory", 1, "hf_ffn, feed_forward_memory='input'"),
+        ("growth", 4, "64"),
+    ],
+)
+@pytest.mark.usefixtures("no_time")
+def test_every_command_measures_ours_and_writes_what_it_found(
+    command: str, least: int, ours: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plot = ["--plot", str(tmp_path / "plot.png")] if command == "growth" else []
+    benchmark.main([command, "--quick", "--json", str(tmp_path / "found.json"), *plot])
+    printed = capsys.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["machine"]["torch"] == torch.__version__
+    assert list(found["sections"]) == [command]
+    sections = found["sections"][command]
+    assert len(sections) == least
+    for section in sections:
+        assert section["title"] in printed
+        for row in section["rows"]:
+            assert set(row) == {"name", "status", "median_s", "ratio", "spread", "error"}
+            assert not row["status"].startswith("computes something else"), row
+            if row["name"].startswith(("hf_ffn", "transformers", "bound")) and command != "memory":
+                assert row["status"] == "ok", row
+    assert any(ours in row["name"] for section in sections for row in section["rows"])
+    if plot:
+        assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("no_time")
+def test_what_is_kept_a_token_is_what_the_configuration_promises(tmp_path: Path) -> None:
+    benchmark.main(["memory", "--quick", "--json", str(tmp_path / "found.json")])
+    (section,) = json.loads((tmp_path / "found.json").read_text())["sections"]["memory"]
+    # 4 bytes for each of hidden_size=64 and intermediate_size=256 numbers
+    assert [row["status"] for row in section["rows"]] == ["2,304 bytes", "2,304 bytes", "1,280 bytes", "256 bytes"]
