@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from hf_ffn.cli import app
+from hf_ffn.cli import main as hf_ffn_main
 from huggingface_hub import ModelCard, constants
 from model_folder import TEXT_CLASSES, VISION_CLASSES, add_processor, add_run, weights_folder
 from safetensors.torch import save_file
@@ -17,8 +19,6 @@ from typer.testing import CliRunner
 
 from hf_ffn import FFNForMaskedLM, convert
 from hf_ffn.checkpoint_ffn import AUTO_MAPS
-from hf_ffn.cli import app
-from hf_ffn.cli import main as hf_ffn_main
 from hf_ffn.conversion import model_class_for
 from hf_ffn.hub import isolated as isolated_program
 from hf_ffn.hub import stage as staging
