@@ -117,7 +117,8 @@ def measure(models: tuple[str, ...] = ("bert",), rounds: int = 5) -> list[dict[s
     Returns:
         A row a case: `group`, `case`, the medians of `seconds`, `cpu_seconds` and, where something is loaded,
         `peak_bytes` (resident memory at its height, beyond what the imports took) and `peak_bytes_once_read`;
-        `fastest` and `slowest` sample in seconds; `ratios` of these medians to those of the group's first case.
+        `fastest` and `slowest` sample in seconds; `ratios` of all these to those of the group's first case. On a busy
+        machine, `cpu_seconds` and `fastest` say more than `seconds`.
     """
     with tempfile.TemporaryDirectory() as folder:
         cases = import_cases() + [case for name in models for case in load_cases(name, Path(folder))]
@@ -131,11 +132,11 @@ def rows(cases: list[Case], samples: list[list[dict[str, float]]]) -> list[dict[
     first_of_group: dict[str, dict[str, float]] = {}
     for case, measured in zip(cases, zip(*samples, strict=True), strict=True):
         medians = {name: statistics.median(each[name] for each in measured) for name in measured[0]}
-        first = first_of_group.setdefault(case.group, medians)
         seconds = [each["seconds"] for each in measured]
-        spread = {"fastest": min(seconds), "slowest": max(seconds)}
-        ratios = {name: value / first[name] for name, value in medians.items()}
-        result.append({"group": case.group, "case": case.name, **medians, **spread, "ratios": ratios})
+        figures = {**medians, "fastest": min(seconds), "slowest": max(seconds)}
+        first = first_of_group.setdefault(case.group, figures)
+        ratios = {name: value / first[name] for name, value in figures.items()}
+        result.append({"group": case.group, "case": case.name, **figures, "ratios": ratios})
     return result
 
 

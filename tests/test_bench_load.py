@@ -33,9 +33,9 @@ def test_rows_hold_medians_spread_and_ratios_to_the_first_of_their_group(bench: 
     seconds = [(1.0, 3.0, 7.0), (2.0, 5.0, 7.0), (9.0, 6.0, 7.0)]
     theirs, ours, alone = bench.rows(cases, [[{"seconds": each} for each in taken] for taken in seconds])
     assert (theirs["seconds"], theirs["fastest"], theirs["slowest"]) == (2.0, 1.0, 9.0)
-    assert theirs["ratios"] == {"seconds": 1.0}
-    assert (ours["group"], ours["case"], ours["ratios"]) == ("load", "ours", {"seconds": 2.5})
-    assert alone["ratios"] == {"seconds": 1.0}
+    assert theirs["ratios"] == alone["ratios"] == {"seconds": 1.0, "fastest": 1.0, "slowest": 1.0}
+    assert (ours["group"], ours["case"], ours["seconds"]) == ("load", "ours", 5.0)
+    assert ours["ratios"] == {"seconds": 2.5, "fastest": 3.0, "slowest": 6 / 9}
 
 
 def test_a_sample_measures_the_import_in_a_process_of_its_own(bench: ModuleType) -> None:
