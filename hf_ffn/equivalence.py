@@ -81,7 +81,9 @@ def verify(
             source, dtype=model.dtype, **pooler_keyword(model, source_class), **hub_kwargs
         )
 
-    report = EquivalenceReport(str(source), source_class.__name__, type(model).__name__)
+    # A folder by its whole path: "runs/x" could as well be a repository on the Hub.
+    named = str(Path(source).resolve()) if os.path.isdir(source) else str(source)
+    report = EquivalenceReport(named, source_class.__name__, type(model).__name__)
     report.checks += compare_configs(model, family, raw_config)
     report.checks += compare_tensors(original, model, family)
     was_training, own_attention = model.training, model.config._attn_implementation

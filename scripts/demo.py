@@ -67,7 +67,7 @@ FROM_THE_HUB = """
 import sys, torch, transformers
 transformers.logging.disable_progress_bar()
 repo, folder = sys.argv[1:]
-tokenizer = transformers.AutoTokenizer.from_pretrained(repo)
+tokenizer = transformers.AutoTokenizer.from_pretrained(repo, trust_remote_code=True)
 texts = ["Return the eigenvalues of a square array.", "The tokenizer's vocabulary as a dictionary."]
 batch = tokenizer(texts, padding=True, return_tensors="pt")
 models = [transformers.AutoModelForSequenceClassification.from_pretrained(place, trust_remote_code=True)

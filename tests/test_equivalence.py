@@ -185,3 +185,11 @@ def test_a_native_folder_has_nothing_to_be_compared_with(save_source: Save, tmp_
     FFNTextModel.from_pretrained(save_source("BertModel")).save_pretrained(tmp_path / "native")
     with pytest.raises(ValueError, match="one of ours already"):
         verify(tmp_path / "native")
+
+
+def test_a_report_names_a_folder_by_its_whole_path(
+    save_source: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_source("BertModel")
+    monkeypatch.chdir(folder.parent)
+    assert verify(folder.name, attn_implementations=("sdpa",)).source == str(folder.resolve())

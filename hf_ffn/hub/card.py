@@ -82,26 +82,23 @@ def template() -> str:
 
 
 def card_data(facts: Facts, details: CardDetails, repo_id: str) -> ModelCardData:
-    """The card's metadata; what is not known is absent, and never null."""
+    """The card's metadata; what is not known (None) is left out of the YAML by `ModelCardData`."""
     base_model = details.base_model or facts.base_model
     relation = details.base_model_relation or told_relation(facts)
     datasets = details.datasets or ([facts.dataset] if facts.dataset else None)
     results = eval_results(facts)
-    known: dict[str, Any] = {
-        "license": details.license,
-        "language": details.language,
-        "base_model": base_model,
-        "base_model_relation": relation if base_model else None,
-        "datasets": datasets,
-        "metrics": sorted({result.metric_type for result in results}) or None,
-        "pipeline_tag": pipeline_tag(facts),
-        "eval_results": results or None,
-        "model_name": repo_id.split("/")[-1] if results else None,
-    }
     return ModelCardData(
+        license=details.license,
+        language=details.language,
+        base_model=base_model,
+        base_model_relation=relation if base_model else None,
+        datasets=datasets,
+        metrics=sorted({result.metric_type for result in results}) or None,
         library_name="transformers",
+        pipeline_tag=pipeline_tag(facts),
         tags=["hf_ffn", "custom_code", *details.tags],
-        **{name: value for name, value in known.items() if value is not None},
+        eval_results=results or None,
+        model_name=repo_id.split("/")[-1] if results else None,
     )
 
 

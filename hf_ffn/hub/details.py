@@ -47,9 +47,9 @@ class CardDetails:
     def __post_init__(self) -> None:
         for name in ("language", "datasets", "tags"):
             value = getattr(self, name)
-            listed = [value] if isinstance(value, str) else value or []
+            listed = [value] if isinstance(value, str) else [] if value is None else value
             # YAML takes a bare `no` (Norwegian) for false.
-            if value is False or not (isinstance(listed, list) and all(isinstance(word, str) for word in listed)):
+            if not (isinstance(listed, list) and all(isinstance(word, str) for word in listed)):
                 raise ValueError(f"the card's {name} must be a list of words, not {value!r} (put them in quotes)")
             # What is left empty is not known; an empty entry would not say so.
             setattr(self, name, [word for word in listed if word.strip()] or ([] if name == "tags" else None))

@@ -54,6 +54,7 @@ def snippet(facts: Facts, repo_id: str, example: str | None, *, with_hf_ffn: boo
         with_hf_ffn: with this package, or with transformers alone and the code in the repository.
     """
     loader = facts.model_class.__name__ if with_hf_ffn else facts.auto_class
+    # The tokenizer asks for the model's configuration, whose code is in the repository as well.
     trust = "" if with_hf_ffn else ", trust_remote_code=True"
     lines, prepare = prepare_input(facts) if is_vision(facts) else prepare_text(facts, example)
     from_transformers = sorted(lines if with_hf_ffn else [loader, *lines])
@@ -66,7 +67,7 @@ def snippet(facts: Facts, repo_id: str, example: str | None, *, with_hf_ffn: boo
         *imported,
         "",
         f"repo = {json.dumps(repo_id)}",
-        *(f"{word_of(name)} = {name}.from_pretrained(repo)" for name in lines),
+        *(f"{word_of(name)} = {name}.from_pretrained(repo{trust})" for name in lines),
         f"model = {loader}.from_pretrained(repo{trust})",
         *prepare,
         "with torch.no_grad():",

@@ -111,7 +111,7 @@ def stage(
 
 def stand_in(out: Path) -> str:
     """A name for a repository of which nobody said where it will be, after the folder's."""
-    name = f"your-name/{re.sub(r'[^A-Za-z0-9_.-]+', '-', out.resolve().name)}"
+    name = "your-name/" + re.sub(r"[^A-Za-z0-9_.-]+", "-", out.resolve().name).strip("-.")
     return name if is_repo_id(name) else "your-name/your-model"
 
 
@@ -165,7 +165,6 @@ def prove(folder: Path, model: FFNPreTrainedModel, facts: Facts, details: CardDe
 def case_of(model: FFNPreTrainedModel) -> dict[str, torch.Tensor]:
     """Inputs, and what the model here makes of them."""
     inputs = example_inputs(model, seed=0)
-    inputs = {name: t.to(model.dtype) if t.is_floating_point() else t for name, t in inputs.items()}
     outputs = model(**inputs)
     tensors = {f"input.{name}": tensor for name, tensor in inputs.items()}
     tensors |= {f"output.{name}": tensor for name, tensor in outputs.items() if isinstance(tensor, torch.Tensor)}
