@@ -30,7 +30,13 @@ from tiny import ffn_model
 
 Save = Callable[..., Path]
 
-CODE = {"checkpoint_ffn.py", "configuration_ffn.py", "loading_ffn.py", "modeling_ffn.py"}
+# What travels with every model, and what with one of each kind.
+CODE = {
+    *("attention_ffn.py", "blocks_ffn.py", "checkpoint_ffn.py", "configuration_ffn.py", "configuration_ffn_block.py"),
+    *("grids_ffn.py", "loading_ffn.py", "modeling_ffn.py", "positions_ffn.py", "registry_ffn.py", "resizing_ffn.py"),
+}
+TEXT_CODE = {*CODE, "modeling_ffn_text.py", "embeddings_ffn_text.py", "heads_ffn_text.py"}
+VISION_CODE = {*CODE, "modeling_ffn_vision.py", "patches_ffn.py", "pooling_ffn.py"}
 
 
 @pytest.fixture
@@ -103,7 +109,7 @@ def test_a_conversion_is_staged_and_proven_without_network(
     assert_published_whole(folder)
     tokenizer = {"tokenizer.json", "tokenizer_config.json"}
     assert set(read_manifest(folder)) == {
-        "README.md", "config.json", "equivalence.json", "model.safetensors", "modeling_ffn_text.py", *tokenizer, *CODE
+        "README.md", "config.json", "equivalence.json", "model.safetensors", *tokenizer, *TEXT_CODE
     }  # fmt: skip
     before, after = (FFNForMaskedLM.from_pretrained(each).state_dict() for each in (tmp_path / "ours", folder))
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
@@ -133,8 +139,8 @@ def test_a_trained_image_model_is_staged_in_shards_with_its_results(tmp_path: Pa
     shards = set(json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"].values())
     assert len(shards) > 2
     assert names_in(folder) == {
-        "README.md", "config.json", "manifest.json", "model.safetensors.index.json", "modeling_ffn_vision.py",
-        "all_results.json", "training_curves.png", "confusion_matrix.png", "preprocessor_config.json", *CODE, *shards
+        "README.md", "config.json", "manifest.json", "model.safetensors.index.json",
+        "all_results.json", "training_curves.png", "confusion_matrix.png", "preprocessor_config.json", *VISION_CODE, *shards
     }  # fmt: skip
     assert "somebody" not in texts_of(folder)
     assert str(tmp_path) not in texts_of(folder)

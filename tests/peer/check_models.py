@@ -76,8 +76,11 @@ class VisionModelTester:
     is_training = True
 
     def __init__(self) -> None:
+        # One place for each patch, of which some are masked.
+        self.mask_length = (self.image_size // self.patch_size) ** 2
+        self.num_masks = 4
         # Patches, and the class token before them.
-        self.seq_length = (self.image_size // self.patch_size) ** 2 + 1
+        self.seq_length = self.mask_length + 1
 
     def get_config(self) -> hf_ffn.FFNVisionConfig:
         """A pre-norm encoder, as ViT is, with the parts of a block that BERT and ViT leave out."""
