@@ -27,7 +27,7 @@ sys.addaudithook(refuse)
 scripts, folder = map(Path, sys.argv[1:])
 
 def hf_ffn(*arguments):
-    from hf_ffn.cli import app
+    from hf_ffn_cli import app
     assert not app([str(argument) for argument in arguments], standalone_mode=False), arguments
 
 hf_ffn("convert", folder / "bert", folder / "ours")

@@ -19,7 +19,7 @@ ROUNDS = 3
 IMPORTS = {
     "from transformers import BertModel": "from transformers import BertModel",
     "import hf_ffn": "import hf_ffn",
-    "hf-ffn --help": "import sys; sys.argv = ['hf-ffn', '--help']; from hf_ffn.cli import main; main()",
+    "hf-ffn --help": "import sys; sys.argv = ['hf-ffn', '--help']; from hf_ffn_cli import main; main()",
 }
 
 LOAD = """

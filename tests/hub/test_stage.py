@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from hf_ffn.cli import app
-from hf_ffn.cli import main as hf_ffn_main
 from huggingface_hub import ModelCard, constants
 from model_folder import TEXT_CLASSES, VISION_CLASSES, add_processor, add_run, weights_folder
 from safetensors.torch import save_file
@@ -25,6 +23,8 @@ from hf_ffn.hub import stage as staging
 from hf_ffn.hub.details import CardDetails
 from hf_ffn.hub.manifest import check_manifest, read_manifest
 from hf_ffn.hub.stage import StageError, case_of, isolated, stage
+from hf_ffn_cli import app
+from hf_ffn_cli import main as hf_ffn_main
 
 from tiny import ffn_model
 
