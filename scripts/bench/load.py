@@ -1,79 +1,157 @@
-"""Importing and loading, each in a process of its own: time, and memory beyond the imports."""
+"""What importing and loading cost beside transformers.
 
+Every sample is a process of its own, and the cases take turns, so that a busy moment falls on all of them. Checkpoints
+of base size are made on the spot and lie in the page cache when the clock starts.
+"""
+
+import json
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
-from transformers import BertConfig, BertModel
+from transformers import PreTrainedConfig
 
-from hf_ffn import FFNTextModel
-
-from .measure import Contender, Section, compare
+from .measure import Section
 from .ragged import small
 
-ROUNDS = 3
+# Samples of each case.
+ROUNDS = 5
 
-IMPORTS = {
-    "from transformers import BertModel": "from transformers import BertModel",
-    "import hf_ffn": "import hf_ffn",
-    "hf-ffn --help": "import sys; sys.argv = ['hf-ffn', '--help']; from hf_ffn_cli import main; main()",
+# What is measured: imports; loading; then reading every weight once, for those that are mapped cost memory only then.
+PROGRAM = """
+import json, sys, time
+
+def peak_bytes():
+    if sys.platform != "linux":
+        import resource
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Unlike getrusage's, this one does not begin at the size of the process that started us.
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+
+def clocks():
+    return {"seconds": time.perf_counter(), "cpu_seconds": time.process_time()}
+
+def since(start):
+    return {name: now - start[name] for name, now in clocks().items()}
+
+statement, folder = sys.argv[1:]
+start, names = clocks(), {}
+exec(statement, names)
+result, before = since(start), peak_bytes()
+if folder:
+    import torch
+    start = clocks()
+    model = names["Model"].from_pretrained(folder)
+    result = since(start)
+    result["peak_bytes"] = peak_bytes() - before
+    for weight in model.parameters():
+        weight.sum()
+    result["peak_bytes_once_read"] = peak_bytes() - before
+print(json.dumps(result))
+"""
+
+# The sources: their model and configuration class in transformers, and ours that each becomes.
+MODELS = {
+    "bert": ("BertModel", "BertConfig", "FFNTextModel"),
+    "vit": ("ViTModel", "ViTConfig", "FFNVisionModel"),
+    "modernbert": ("ModernBertModel", "ModernBertConfig", "FFNTextModel"),
 }
 
-LOAD = """
-import resource, sys, time
-{imports}
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-before, started = peak(), time.perf_counter()
-model = {name}.from_pretrained(sys.argv[1])
-loaded = time.perf_counter() - started
-total = sum(float(each.detach().sum()) for each in model.parameters())
-print(loaded, peak() - before, total)
-"""
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to measure."""
+
+    name: str
+    statement: str
+    folder: str = ""
+
+
+def sample(case: Case) -> dict[str, Any]:
+    """Measure a case once, in a fresh process."""
+    command = [sys.executable, "-c", PROGRAM, case.statement, case.folder]
+    # Installed packages have their bytecode beside them; a checkout gets it in the round that does not count.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def import_cases() -> list[Case]:
+    """What a program that uses one model imports."""
+    statements = ("from transformers import BertModel", "import hf_ffn", "from hf_ffn import FFNTextModel")
+    return [Case(statement, statement) for statement in statements]
+
+
+def load_cases(name: str, folder: Path, config: PreTrainedConfig | None = None) -> list[Case]:
+    """Make a checkpoint with random weights, and its conversion: the original, while it converts, and converted.
+
+    Args:
+        name: one of `MODELS`.
+        folder: where to make them.
+        config: of the original; None for the family's own base size.
+
+    Raises:
+        RuntimeError: the conversion computes something else.
+    """
+    import transformers
+
+    import hf_ffn
+
+    model_name, config_name, our_name = MODELS[name]
+    source, converted = folder / name, folder / f"{name}-converted"
+    config = config or getattr(transformers, config_name)()
+    getattr(transformers, model_name)(config).save_pretrained(source)
+    getattr(hf_ffn, our_name).from_pretrained(source).save_pretrained(converted)
+    report = hf_ffn.verify(source, getattr(hf_ffn, our_name).from_pretrained(converted))
+    if not report.ok:
+        raise RuntimeError(f"{our_name} is not the same as {model_name}:\n{report}")
+    theirs, ours = f"from transformers import {model_name} as Model", f"from hf_ffn import {our_name} as Model"
+    return [
+        Case(f"transformers' {model_name}", theirs, str(source)),
+        Case("converting", ours, str(source)),
+        Case("converted", ours, str(converted)),
+    ]
 
 
 def sections(quick: bool, seconds: float) -> list[Section]:
-    """Import times, and the loading of an original, a converted and a native checkpoint."""
-    python = [sys.executable, "-c"]
-    imports = [Contender(name, lambda code=code: process([*python, code])) for name, code in IMPORTS.items()]
-    result = [compare("importing (a fresh process)", imports, None, 0.0)]
-    torch.manual_seed(0)
+    """Import times, and what it costs to load an original, the same while it converts, and its conversion.
+
+    On a busy machine processor time says more than the clock, so a note gives its ratio as well.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        BertModel(small() if quick else BertConfig()).save_pretrained(folder / "bert")
-        FFNTextModel.from_pretrained(folder / "bert").save_pretrained(folder / "native")
-        result.append(loading(folder))
-    return result
+        groups = {
+            "importing (a fresh process)": import_cases(),
+            "loading BERT (a process that has imported everything)": load_cases(
+                "bert", folder, small() if quick else None
+            ),
+        }
+        rounds = 3 if quick else ROUNDS
+        samples = [
+            {title: [sample(case) for case in cases] for title, cases in groups.items()} for _ in range(rounds + 1)
+        ]
+    # The first round reads files from the disk and compiles what is new, and does not count.
+    return [section_of(title, cases, [each[title] for each in samples[1:]]) for title, cases in groups.items()]
 
 
-def process(command: list[str]) -> Callable[[], None]:
-    def run() -> None:
-        subprocess.run(command, check=True, capture_output=True)
-
-    return run
-
-
-def loading(folder: Path) -> Section:
-    """Time within `from_pretrained`, and the peak of memory beyond the imports once every byte was touched."""
-    cases = {
-        "transformers, BertModel": ("from transformers import BertModel", "BertModel", "bert"),
-        "hf_ffn, converting the same": ("from hf_ffn import FFNTextModel", "FFNTextModel", "bert"),
-        "hf_ffn, its native format": ("from hf_ffn import FFNTextModel", "FFNTextModel", "native"),
-    }
-    section = Section("loading (inside a process that has imported everything)", next(iter(cases)))
-    found: dict[str, list[list[float]]] = {name: [] for name in cases}
-    for _ in range(ROUNDS):
-        for name, (imports, model, source) in cases.items():
-            code = LOAD.format(imports=imports, name=model)
-            command = [sys.executable, "-c", code, str(folder / source)]
-            printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            found[name].append([float(each) for each in printed.split()])
-    section.add_times({name: [each[0] for each in runs] for name, runs in found.items()})
-    base = sorted(each[1] for each in found[section.baseline])[ROUNDS // 2]
-    for name, runs in found.items():
-        peak = sorted(each[1] for each in runs)[ROUNDS // 2]
-        ratio = f", ratio {peak / base:.2f}" if base else ""
-        section.notes.append(f"memory beyond the imports, {name}: {peak / 1024:.0f} MiB{ratio}")
+def section_of(title: str, cases: list[Case], samples: list[list[dict[str, float]]]) -> Section:
+    """A table of the rounds' samples of these cases; the first case is what the others are compared with."""
+    section = Section(title, cases[0].name)
+    by_case = dict(zip([case.name for case in cases], zip(*samples, strict=True), strict=True))
+    section.add_times({name: [each["seconds"] for each in taken] for name, taken in by_case.items()})
+    for figure, called in (
+        ("cpu_seconds", "processor time"),
+        ("peak_bytes_once_read", "memory once every weight is read"),
+    ):
+        if figure not in samples[0][0]:
+            continue
+        medians = {name: statistics.median(each[figure] for each in taken) for name, taken in by_case.items()}
+        ratios = ", ".join(f"{name} {value / medians[section.baseline]:.2f}" for name, value in medians.items())
+        section.notes.append(f"{called}: {ratios}")
     return section
