@@ -55,10 +55,10 @@ def main(arguments: list[str] | None = None) -> None:
     for command in wanted:
         started = time.perf_counter()
         module = importlib.import_module(f"bench.{command.replace('-', '_')}")
-        sections = module.sections(options.quick, COMMANDS[command][options.quick])
-        results["sections"][command] = [each.as_dict() for each in sections]
-        for each in sections:
-            print(f"\n{each}", flush=True)
+        found = results["sections"][command] = []
+        for section in module.sections(options.quick, COMMANDS[command][options.quick]):
+            print(f"\n{section}", flush=True)
+            found.append(section.as_dict())
         print(f"\n[{command}: {time.perf_counter() - started:.0f} s]", flush=True)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))

@@ -1,7 +1,7 @@
 """One feed-forward block, inference."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -17,12 +17,13 @@ from .measure import Contender, Section, compare
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.05}
 
 
-def sections(quick: bool, seconds: float) -> list[Section]:
+def sections(quick: bool, seconds: float) -> Iterator[Section]:
     """Tables for several numbers of tokens, in float32 and bfloat16."""
     hidden, intermediate = (64, 256) if quick else (768, 3072)
     counts = (16, 64) if quick else (128, 512, 4096)
     settings = [(count, dtype) for dtype in ("float32", "bfloat16") for count in counts]
-    return [section(hidden, intermediate, count, dtype, seconds / len(settings)) for count, dtype in settings]
+    for count, dtype in settings:
+        yield section(hidden, intermediate, count, dtype, seconds / len(settings))
 
 
 def section(hidden: int, intermediate: int, tokens: int, dtype: str, seconds: float) -> Section:

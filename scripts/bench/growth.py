@@ -1,7 +1,7 @@
 """How time grows: with tokens, with the length of a sequence, with width and with depth."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ PANELS = {
 }
 
 
-def sections(quick: bool, seconds: float) -> list[Section]:
+def sections(quick: bool, seconds: float) -> Iterator[Section]:
     """One table a panel; a row's name is the size, and its ratio is to the first row."""
     width = 64 if quick else 768
     tokens = [16, 64] if quick else [4**power for power in range(2, 9)]
@@ -35,7 +35,8 @@ def sections(quick: bool, seconds: float) -> list[Section]:
         "depth": [(size, 128, lambda size=size: encoder(width, size, 128)) for size in depths],
     }
     points = sum(len(sizes) for sizes in panels.values())
-    return [panel(name, sizes, seconds / points) for name, sizes in panels.items()]
+    for name, sizes in panels.items():
+        yield panel(name, sizes, seconds / points)
 
 
 def panel(name: str, sizes: list[tuple[int, int, Callable[[], Callable[[], Any]]]], seconds: float) -> Section:

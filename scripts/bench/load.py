@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -34,18 +34,17 @@ print(loaded, peak() - before, total)
 """
 
 
-def sections(quick: bool, seconds: float) -> list[Section]:
+def sections(quick: bool, seconds: float) -> Iterator[Section]:
     """Import times, and the loading of an original, a converted and a native checkpoint."""
     python = [sys.executable, "-c"]
     imports = [Contender(name, lambda code=code: process([*python, code])) for name, code in IMPORTS.items()]
-    result = [compare("importing (a fresh process)", imports, None, 0.0)]
+    yield compare("importing (a fresh process)", imports, None, 0.0)
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         BertModel(small() if quick else BertConfig()).save_pretrained(folder / "bert")
         FFNTextModel.from_pretrained(folder / "bert").save_pretrained(folder / "native")
-        result.append(loading(folder))
-    return result
+        yield loading(folder)
 
 
 def process(command: list[str]) -> Callable[[], None]:

@@ -2,7 +2,7 @@
 
 import functools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from .measure import Contender, Section, compare
 TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.1}
 
 
-def sections(quick: bool, seconds: float) -> list[Section]:
+def sections(quick: bool, seconds: float) -> Iterator[Section]:
     """Short and longer ragged text, one sequence of 25 tokens, and even lengths."""
     share = seconds / 4
     batches = {
@@ -29,7 +29,8 @@ def sections(quick: bool, seconds: float) -> list[Section]:
     }
     with tempfile.TemporaryDirectory() as folder:
         bench = TextBench(small() if quick else BertConfig(), Path(folder))
-        return [bench.section(title, lengths, share) for title, lengths in batches.items()]
+        for title, lengths in batches.items():
+            yield bench.section(title, lengths, share)
 
 
 def small() -> BertConfig:

@@ -2,7 +2,7 @@
 
 import copy
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,12 +17,13 @@ from .ragged import Batch, ragged_lengths, small
 MEMORY: list[Any] = ["full", "pre_activation", "input"]
 
 
-def sections(quick: bool, seconds: float) -> list[Section]:
+def sections(quick: bool, seconds: float) -> Iterator[Section]:
     """The block, then the step in float32 and under bfloat16 autocast."""
     config = small() if quick else BertConfig()
-    block = block_section(64 if quick else 768, 64 if quick else 4096, seconds / 4)
+    yield block_section(64 if quick else 768, 64 if quick else 4096, seconds / 4)
     batch = Batch(ragged_lengths(8 if quick else 16, mean=25, longest=68), config.vocab_size)
-    return [block, *(step_section(config, batch, dtype, seconds * 3 / 8) for dtype in (torch.float32, torch.bfloat16))]
+    for dtype in (torch.float32, torch.bfloat16):
+        yield step_section(config, batch, dtype, seconds * 3 / 8)
 
 
 def block_section(hidden: int, tokens: int, seconds: float) -> Section:
