@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel
 
 from hf_ffn import FFNTextModel
 
-from .measure import Contender, Section, compare
+from .measure import Contender, Section, Timing, compare
 from .ragged import small
 
 ROUNDS = 3
@@ -34,11 +34,11 @@ print(loaded, peak() - before, total)
 """
 
 
-def sections(quick: bool, seconds: float) -> Iterator[Section]:
-    """Import times, and the loading of an original, a converted and a native checkpoint."""
+def sections(quick: bool, timing: Timing) -> Iterator[Section]:
+    """Import times, and the loading of an original, a converted and a native checkpoint; always by real time."""
     python = [sys.executable, "-c"]
     imports = [Contender(name, lambda code=code: process([*python, code])) for name, code in IMPORTS.items()]
-    yield compare("importing (a fresh process)", imports, None, 0.0)
+    yield compare("importing (a fresh process)", imports, None, Timing(0.0))
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

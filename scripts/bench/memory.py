@@ -10,11 +10,11 @@ from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput
 
 from hf_ffn import FeedForward, FFNConfig
 
-from .measure import Row, Section
+from .measure import Row, Section, Timing
 from .train import MEMORY
 
 
-def sections(quick: bool, seconds: float) -> Iterator[Section]:
+def sections(quick: bool, timing: Timing) -> Iterator[Section]:
     """One table; nothing is timed."""
     hidden, tokens = (64, 32) if quick else (768, 512)
     section = Section(f"kept for backward a token, feed-forward {hidden}/{4 * hidden}, float32, no dropout", "")
