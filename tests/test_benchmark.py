@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ sys.path.insert(0, str(SCRIPTS))
 import benchmark  # noqa: E402
 
 from bench import measure  # noqa: E402
-from bench.measure import Contender, compare, relative_error  # noqa: E402
+from bench.measure import Contender, Timing, compare, relative_error  # noqa: E402
 from bench.ragged import Batch  # noqa: E402
 
 
@@ -47,7 +48,7 @@ def test_what_computes_something_else_is_not_timed() -> None:
         Contender("absent", fails),
         Contender("bound", lambda: lambda: None),
     ]
-    section = compare("title", contenders, torch.ones(4), seconds=0.0)
+    section = compare("title", contenders, torch.ones(4), Timing(0.0))
     rows = {row.name: row for row in section.rows}
     assert list(rows) == [each.name for each in contenders]
     assert calls == ["other"]
@@ -64,9 +65,10 @@ def test_what_computes_something_else_is_not_timed() -> None:
 
 def test_contenders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "WARM_UP_BELOW", 0.0)
+    monkeypatch.setattr(measure, "MOST_ROUNDS", 4)
     calls: list[str] = []
     contenders = [Contender(name, lambda name=name: constant(1.0, calls, name)) for name in "abc"]
-    compare("title", contenders, torch.ones(4), seconds=60.0, rounds=4)
+    compare("title", contenders, torch.ones(4), Timing(60.0))
     assert "".join(calls) == "abc" * 5
 
 
@@ -79,12 +81,19 @@ def test_ratios_are_of_the_same_round() -> None:
     assert (half.median_s, drifting.ratio, drifting.spread) == (1.0, 1.0, 0.25)
 
 
+def test_processor_time_leaves_waiting_out() -> None:
+    contenders = [Contender("waits", lambda: lambda: time.sleep(0.02)), Contender("works", lambda: lambda: None)]
+    section = compare("title", contenders, None, Timing(0.0, time.process_time))
+    assert section.rows[0].median_s < 0.01
+    assert compare("title", contenders, None, Timing(0.0)).rows[0].median_s >= 0.02
+
+
 def test_a_baseline_that_fails_is_replaced() -> None:
     section = compare(
         "title",
         [Contender("base", lambda: constant(2.0)), Contender("next", lambda: constant(1.0))],
         torch.ones(4),
-        0.0,
+        Timing(0.0),
     )
     assert section.baseline == "next"
     assert section.rows[1].ratio == 1.0

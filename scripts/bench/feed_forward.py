@@ -1,7 +1,7 @@
 """One feed-forward block, inference."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -12,20 +12,21 @@ from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput
 from hf_ffn import FeedForward, FFNConfig, optimize_for_inference
 
 from . import peers
-from .measure import Contender, Section, compare
+from .measure import Contender, Section, Timing, compare
 
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.05}
 
 
-def sections(quick: bool, seconds: float) -> list[Section]:
+def sections(quick: bool, timing: Timing) -> Iterator[Section]:
     """Tables for several numbers of tokens, in float32 and bfloat16."""
     hidden, intermediate = (64, 256) if quick else (768, 3072)
     counts = (16, 64) if quick else (128, 512, 4096)
     settings = [(count, dtype) for dtype in ("float32", "bfloat16") for count in counts]
-    return [section(hidden, intermediate, count, dtype, seconds / len(settings)) for count, dtype in settings]
+    for count, dtype in settings:
+        yield section(hidden, intermediate, count, dtype, timing.part(len(settings)))
 
 
-def section(hidden: int, intermediate: int, tokens: int, dtype: str, seconds: float) -> Section:
+def section(hidden: int, intermediate: int, tokens: int, dtype: str, timing: Timing) -> Section:
     """One table; the bound, two bare matrix products by oneDNN with packed weights, is what ratios refer to."""
     torch.manual_seed(0)
     ffn = FeedForward(FFNConfig(hidden_size=hidden, intermediate_size=intermediate, num_attention_heads=1)).eval()
@@ -47,7 +48,7 @@ def section(hidden: int, intermediate: int, tokens: int, dtype: str, seconds: fl
             Contender("ONNX Runtime, int8", lambda: onnx_runtime(ffn, x, int8=True), TOLERANCES["int8"]),
         ]
     title = f"feed-forward {hidden}/{intermediate}, {tokens} tokens, {dtype}"
-    return compare(title, contenders, reference, seconds)
+    return compare(title, contenders, reference, timing)
 
 
 def copy_of(ffn: FeedForward) -> FeedForward:

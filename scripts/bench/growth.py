@@ -1,7 +1,7 @@
 """How time grows: with tokens, with the length of a sequence, with width and with depth."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from hf_ffn import Encoder, FeedForward, FFNConfig, optimize_for_inference
 
-from .measure import Row, Section
+from .measure import Row, Section, Timing
 
 # Of each panel: what grows, and what the mathematics says of the time a token.
 PANELS = {
@@ -21,7 +21,7 @@ PANELS = {
 }
 
 
-def sections(quick: bool, seconds: float) -> list[Section]:
+def sections(quick: bool, timing: Timing) -> Iterator[Section]:
     """One table a panel; a row's name is the size, and its ratio is to the first row."""
     width = 64 if quick else 768
     tokens = [16, 64] if quick else [4**power for power in range(2, 9)]
@@ -35,28 +35,29 @@ def sections(quick: bool, seconds: float) -> list[Section]:
         "depth": [(size, 128, lambda size=size: encoder(width, size, 128)) for size in depths],
     }
     points = sum(len(sizes) for sizes in panels.values())
-    return [panel(name, sizes, seconds / points) for name, sizes in panels.items()]
+    for name, sizes in panels.items():
+        yield panel(name, sizes, timing.part(points))
 
 
-def panel(name: str, sizes: list[tuple[int, int, Callable[[], Callable[[], Any]]]], seconds: float) -> Section:
+def panel(name: str, sizes: list[tuple[int, int, Callable[[], Callable[[], Any]]]], timing: Timing) -> Section:
     """Microseconds a token at each size, the least of several runs."""
     section = Section(f"time a token by {name} ({PANELS[name]})", str(sizes[0][0]))
     for size, tokens, make in sizes:
-        a_token = least(make(), seconds) / tokens
+        a_token = least(make(), timing) / tokens
         first = section.rows[0].median_s if section.rows else a_token
         assert first is not None
         section.rows.append(Row(str(size), median_s=a_token, ratio=a_token / first))
     return section
 
 
-def least(run: Callable[[], Any], seconds: float) -> float:
+def least(run: Callable[[], Any], timing: Timing) -> float:
     """The least time of a run, of three at least."""
     times: list[float] = []
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + timing.seconds
     while len(times) < 3 or (time.perf_counter() < end and len(times) < 200):
-        started = time.perf_counter()
+        started = timing.clock()
         run()
-        times.append(time.perf_counter() - started)
+        times.append(timing.clock() - started)
     return min(times)
 
 

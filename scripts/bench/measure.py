@@ -3,13 +3,31 @@
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
 # Runs shorter than this many seconds are preceded by one that is not timed.
 WARM_UP_BELOW = 0.05
+MOST_ROUNDS = 31
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long to measure, and by which clock.
+
+    Attributes:
+        seconds: to spend; three rounds are run in any case, and no more than 31.
+        clock: real time; on a machine that others use, the processor time of all threads of the process.
+    """
+
+    seconds: float
+    clock: Callable[[], float] = time.perf_counter
+
+    def part(self, count: float) -> "Timing":
+        """One of so many equal parts."""
+        return replace(self, seconds=self.seconds / count)
 
 
 @dataclass
@@ -105,17 +123,14 @@ def relative_error(output: torch.Tensor, reference: torch.Tensor) -> float:
     return ((output.double() - reference.double()).norm() / reference.double().norm()).item()
 
 
-def compare(
-    title: str, contenders: list[Contender], reference: torch.Tensor | None, seconds: float, rounds: int = 31
-) -> Section:
+def compare(title: str, contenders: list[Contender], reference: torch.Tensor | None, timing: Timing) -> Section:
     """Measure contenders in turn, round by round; the first is the baseline.
 
     Args:
         title: of the table.
         contenders: those that cannot be prepared, or compute something else, are listed as such and not timed.
         reference: what they should compute, in float32; None for not comparing.
-        seconds: to spend; three rounds are run in any case.
-        rounds: the most to run.
+        timing: how long to measure.
     """
     section = Section(title, contenders[0].name)
     running: dict[str, Callable[[], Any]] = {}
@@ -138,25 +153,25 @@ def compare(
 
     if section.baseline not in running:
         section.baseline = next(iter(running))
-    times = interleaved(running, seconds, rounds)
+    times = interleaved(running, timing)
     section.add_times(times)
     return section
 
 
-def interleaved(running: dict[str, Callable[[], Any]], seconds: float, rounds: int) -> dict[str, list[float]]:
+def interleaved(running: dict[str, Callable[[], Any]], timing: Timing) -> dict[str, list[float]]:
     """Run each in turn, round by round, and return the seconds that each took."""
     times: dict[str, list[float]] = {name: [] for name in running}
-    end = time.perf_counter() + seconds
-    for done in range(rounds):
+    end = time.perf_counter() + timing.seconds
+    for done in range(MOST_ROUNDS):
         if done >= 3 and time.perf_counter() > end:
             break
         for name, run in running.items():
             # What ran before leaves its own data in the caches, and threads that still spin.
             if times[name] and times[name][-1] < WARM_UP_BELOW:
                 run()
-            started = time.perf_counter()
+            started = timing.clock()
             run()
-            times[name].append(time.perf_counter() - started)
+            times[name].append(timing.clock() - started)
     return times
 
 

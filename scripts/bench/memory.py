@@ -1,5 +1,6 @@
 """What a feed-forward block keeps between forward and backward, in bytes a token."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,11 +10,11 @@ from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput
 
 from hf_ffn import FeedForward, FFNConfig
 
-from .measure import Row, Section
+from .measure import Row, Section, Timing
 from .train import MEMORY
 
 
-def sections(quick: bool, seconds: float) -> list[Section]:
+def sections(quick: bool, timing: Timing) -> Iterator[Section]:
     """One table; nothing is timed."""
     hidden, tokens = (64, 32) if quick else (768, 512)
     section = Section(f"kept for backward a token, feed-forward {hidden}/{4 * hidden}, float32, no dropout", "")
@@ -27,7 +28,7 @@ def sections(quick: bool, seconds: float) -> list[Section]:
         blocks[f"hf_ffn, feed_forward_memory='{memory}'"] = FeedForward(own)
     for name, block in blocks.items():
         section.rows.append(Row(name, f"{kept_bytes(block, torch.randn(tokens, hidden)) / tokens:,.0f} bytes"))
-    return [section]
+    yield section
 
 
 def kept_bytes(block: nn.Module, x: torch.Tensor) -> int:

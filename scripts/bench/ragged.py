@@ -2,7 +2,7 @@
 
 import functools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ from transformers import BertConfig, BertModel
 from hf_ffn import FFNTextModel, optimize_for_inference
 
 from . import peers
-from .measure import Contender, Section, compare
+from .measure import Contender, Section, Timing, compare
 
 TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.1}
 
 
-def sections(quick: bool, seconds: float) -> list[Section]:
+def sections(quick: bool, timing: Timing) -> Iterator[Section]:
     """Short and longer ragged text, one sequence of 25 tokens, and even lengths."""
-    share = seconds / 4
+    share = timing.part(4)
     batches = {
         "ragged, short": ragged_lengths(8 if quick else 32, mean=25, longest=68),
         "ragged, longer": ragged_lengths(4 if quick else 8, mean=120, longest=394),
@@ -29,7 +29,8 @@ def sections(quick: bool, seconds: float) -> list[Section]:
     }
     with tempfile.TemporaryDirectory() as folder:
         bench = TextBench(small() if quick else BertConfig(), Path(folder))
-        return [bench.section(title, lengths, share) for title, lengths in batches.items()]
+        for title, lengths in batches.items():
+            yield bench.section(title, lengths, share)
 
 
 def small() -> BertConfig:
@@ -151,7 +152,7 @@ class TextBench:
     def ctranslate2(self, compute_type: str) -> Callable[..., torch.Tensor]:
         return peers.ctranslate2_encoder(self.theirs, self.folder, compute_type)
 
-    def section(self, title: str, lengths: list[int], seconds: float) -> Section:
+    def section(self, title: str, lengths: list[int], timing: Timing) -> Section:
         """One table; ratios refer to transformers, padded."""
         batch = Batch(lengths, self.config.vocab_size)
         ragged = len(set(lengths)) > 1
@@ -185,7 +186,7 @@ class TextBench:
         ]
         if ragged:
             contenders.insert(1, at_its_best("transformers", lambda: states_of(self.theirs), "float32"))
-        section = compare(f"encoder of BERT-base's size, {title}", contenders, reference, seconds)
+        section = compare(f"encoder of BERT-base's size, {title}", contenders, reference, timing)
         times = batch.ids.numel() / sum(lengths)
         section.notes.append(f"{sum(lengths)} tokens in {len(lengths)} sequences; padded {times:.2f} times as many")
         return section

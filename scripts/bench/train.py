@@ -2,7 +2,7 @@
 
 import copy
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,21 +11,22 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from hf_ffn import FeedForward, FFNConfig, FFNForSequenceClassification
 
-from .measure import Contender, Section, compare
+from .measure import Contender, Section, Timing, compare
 from .ragged import Batch, ragged_lengths, small
 
 MEMORY: list[Any] = ["full", "pre_activation", "input"]
 
 
-def sections(quick: bool, seconds: float) -> list[Section]:
+def sections(quick: bool, timing: Timing) -> Iterator[Section]:
     """The block, then the step in float32 and under bfloat16 autocast."""
     config = small() if quick else BertConfig()
-    block = block_section(64 if quick else 768, 64 if quick else 4096, seconds / 4)
+    yield block_section(64 if quick else 768, 64 if quick else 4096, timing.part(4))
     batch = Batch(ragged_lengths(8 if quick else 16, mean=25, longest=68), config.vocab_size)
-    return [block, *(step_section(config, batch, dtype, seconds * 3 / 8) for dtype in (torch.float32, torch.bfloat16))]
+    for dtype in (torch.float32, torch.bfloat16):
+        yield step_section(config, batch, dtype, timing.part(8 / 3))
 
 
-def block_section(hidden: int, tokens: int, seconds: float) -> Section:
+def block_section(hidden: int, tokens: int, timing: Timing) -> Section:
     """The feed-forward block with each `feed_forward_memory`; gradients of the input are compared."""
     torch.manual_seed(0)
     plain = FeedForward(
@@ -53,7 +54,7 @@ def block_section(hidden: int, tokens: int, seconds: float) -> Section:
         f"feed-forward {hidden}/{4 * hidden}, {tokens} tokens, forward and backward, float32",
         [modes[0], bound, *modes[1:]],
         reference,
-        seconds,
+        timing,
     )
 
 
@@ -73,7 +74,7 @@ def six_products(hidden: int, tokens: int) -> Callable[[], None]:
     return run
 
 
-def step_section(config: BertConfig, batch: Batch, dtype: torch.dtype, seconds: float) -> Section:
+def step_section(config: BertConfig, batch: Batch, dtype: torch.dtype, timing: Timing) -> Section:
     """A step of fine-tuning a classifier, without dropout so that gradients can be compared."""
     config = copy.deepcopy(config)
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
@@ -117,4 +118,4 @@ def step_section(config: BertConfig, batch: Batch, dtype: torch.dtype, seconds: 
     title = f"fine-tuning step, ragged text ({times:.2f} times the tokens when padded), "
     title += "float32" if dtype == torch.float32 else "bfloat16 autocast"
     reference = step(theirs, False, None)()
-    return compare(title, contenders, reference, seconds)
+    return compare(title, contenders, reference, timing)

@@ -1,6 +1,6 @@
 """An image encoder of ViT-B/16's size, inference: nothing is padded, so that only products and their fusing count."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from transformers import ViTConfig, ViTModel
 from hf_ffn import FFNVisionModel, optimize_for_inference
 
 from . import peers
-from .measure import Contender, Section, compare
+from .measure import Contender, Section, Timing, compare
 from .ragged import TOLERANCES, bare_products
 
 
@@ -25,7 +25,7 @@ class OnlyStates(nn.Module):
         return self.model(pixel_values).last_hidden_state
 
 
-def sections(quick: bool, seconds: float) -> list[Section]:
+def sections(quick: bool, timing: Timing) -> Iterator[Section]:
     """One table, of a batch of eight images."""
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256}
     config = ViTConfig(**(sizes | {"image_size": 64} if quick else {}))
@@ -63,7 +63,7 @@ def sections(quick: bool, seconds: float) -> list[Section]:
         make = lambda dtype=dtype: peers.openvino(OnlyStates(theirs), (pixels,), dtype)  # noqa: E731
         contenders.append(Contender(name, make, TOLERANCES[dtype]))
     shape = " × ".join(str(each) for each in pixels.shape)
-    return [compare(f"encoder of ViT-B/16's size, pixels {shape}", contenders, reference, seconds)]
+    yield compare(f"encoder of ViT-B/16's size, pixels {shape}", contenders, reference, timing)
 
 
 def converted(theirs: Any) -> Any:
