@@ -10,23 +10,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
-<<<<<<< HEAD
+from collections.abc import Iterator
 from dataclasses import dataclass
-=======
-from collections.abc import Callable, Iterator
->>>>>>> fast
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedConfig
 
-<<<<<<< HEAD
-from .measure import Section
-=======
-from hf_ffn import FFNTextModel
-
-from .measure import Contender, Section, Timing, compare
->>>>>>> fast
+from .measure import Section, Timing
 from .ragged import small
 
 # Samples of each case.
@@ -129,9 +120,9 @@ def load_cases(name: str, folder: Path, config: PreTrainedConfig | None = None) 
     ]
 
 
-<<<<<<< HEAD
-def sections(quick: bool, seconds: float) -> list[Section]:
-    """Import times, and what it costs to load an original, the same while it converts, and its conversion.
+def sections(quick: bool, timing: Timing) -> Iterator[Section]:
+    """Import times, and what it costs to load an original, the same while it converts, and its conversion;
+    always by real time.
 
     On a busy machine processor time says more than the clock, so a note gives its ratio as well.
     """
@@ -148,20 +139,7 @@ def sections(quick: bool, seconds: float) -> list[Section]:
             {title: [sample(case) for case in cases] for title, cases in groups.items()} for _ in range(rounds + 1)
         ]
     # The first round reads files from the disk and compiles what is new, and does not count.
-    return [section_of(title, cases, [each[title] for each in samples[1:]]) for title, cases in groups.items()]
-=======
-def sections(quick: bool, timing: Timing) -> Iterator[Section]:
-    """Import times, and the loading of an original, a converted and a native checkpoint; always by real time."""
-    python = [sys.executable, "-c"]
-    imports = [Contender(name, lambda code=code: process([*python, code])) for name, code in IMPORTS.items()]
-    yield compare("importing (a fresh process)", imports, None, Timing(0.0))
-    torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        BertModel(small() if quick else BertConfig()).save_pretrained(folder / "bert")
-        FFNTextModel.from_pretrained(folder / "bert").save_pretrained(folder / "native")
-        yield loading(folder)
->>>>>>> fast
+    yield from (section_of(title, cases, [each[title] for each in samples[1:]]) for title, cases in groups.items())
 
 
 def section_of(title: str, cases: list[Case], samples: list[list[dict[str, float]]]) -> Section:
