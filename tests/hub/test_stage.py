@@ -140,7 +140,8 @@ def test_a_trained_image_model_is_staged_in_shards_with_its_results(tmp_path: Pa
     assert len(shards) > 2
     assert names_in(folder) == {
         "README.md", "config.json", "manifest.json", "model.safetensors.index.json",
-        "all_results.json", "training_curves.png", "confusion_matrix.png", "preprocessor_config.json", *VISION_CODE, *shards
+        "all_results.json", "training_curves.png", "confusion_matrix.png", "preprocessor_config.json",
+        *VISION_CODE, *shards
     }  # fmt: skip
     assert "somebody" not in texts_of(folder)
     assert str(tmp_path) not in texts_of(folder)
