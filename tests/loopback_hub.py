@@ -297,7 +297,8 @@ def discussions(request: Handler, repo: Repo) -> Answer:
     return Answer({"discussions": listed, "count": len(listed), "start": 0})
 
 
-@route("GET|HEAD", "/(?:(?P<kind>datasets)/)?(?P<name>[^/]+/[^/]+)/resolve/{}/{…}")
+# Repositories of the Hub's first years have no owner in their names.
+@route("GET|HEAD", "/(?:(?P<kind>datasets)/)?(?P<name>[^/]+(?:/[^/]+)?)/resolve/{}/{…}")
 def resolve(request: Handler, repo: Repo, revision: str, path: str) -> Answer:
     commit = repo.at(revision)
     if path not in commit.files:

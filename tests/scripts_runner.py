@@ -23,7 +23,7 @@ class Script:
     process: ForkServerProcess | SpawnProcess
     log: Path
 
-    def wait(self, seconds: float = 300) -> "Script":
+    def wait(self, seconds: float = 900) -> "Script":
         """Wait for its end."""
         self.process.join(seconds)
         if self.process.is_alive():
@@ -53,7 +53,7 @@ def start(name: str, log: Path, *flags: Any, environment: dict[str, str] | None 
     return Script(process, log)
 
 
-def run(name: str, log: Path, *flags: Any, seconds: float = 300) -> Script:
+def run(name: str, log: Path, *flags: Any, seconds: float = 900) -> Script:
     """Run a script to its end, and expect it to succeed."""
     script = start(name, log, *flags).wait(seconds)
     assert script.code == 0, script.output

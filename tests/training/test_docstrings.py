@@ -27,7 +27,7 @@ def accuracy(out: Path, *model: Any) -> float:
     flags = ["--dataset_name", "docstrings", "--max_length", MAX_LENGTH, "--num_train_epochs", 2,
              "--per_device_train_batch_size", 16, "--learning_rate", "3e-4", "--num_warmup_steps", 30,
              "--mixed_precision", "bf16"]  # fmt: skip
-    run("finetune_text.py", out.with_suffix(".log"), "--output_dir", out, *model, *flags, seconds=900)
+    run("finetune_text.py", out.with_suffix(".log"), "--output_dir", out, *model, *flags)
     return json.loads((out / "all_results.json").read_text())["accuracy"]
 
 
