@@ -53,7 +53,7 @@ $(BIN)/.bench: $(BIN)/.installed
 bench: $(BIN)/.bench ## Measure hf_ffn beside transformers, ONNX Runtime, OpenVINO and CTranslate2 (ten minutes)
 	$(BIN)/python scripts/benchmark.py all --json bench.json --plot bench.png
 
-bench-quick: $(BIN)/.bench ## The same on tiny models: does it run, and is it right (two minutes)
+bench-quick: $(BIN)/.bench ## The same on tiny models: does it run, and is it right (a minute)
 	$(BIN)/python scripts/benchmark.py all --quick
 
 clean: ## Remove the environment and what was built

@@ -88,6 +88,12 @@ def test_processor_time_leaves_waiting_out() -> None:
     assert compare("title", contenders, None, Timing(0.0)).rows[0].median_s >= 0.02
 
 
+def test_a_single_round_has_no_spread() -> None:
+    section = measure.Section("title", "base")
+    section.add_times({"base": [2.0], "half": [1.0]})
+    assert (section.rows[1].ratio, section.rows[1].spread) == (0.5, 0.0)
+
+
 def test_a_baseline_that_fails_is_replaced() -> None:
     section = compare(
         "title",
@@ -120,6 +126,7 @@ def test_sorting_by_length_gives_the_tokens_back_in_their_order() -> None:
         ("train", 3, "input"),
         ("memory", 1, "hf_ffn, feed_forward_memory='input'"),
         ("growth", 4, "64"),
+        pytest.param("load", 2, "hf_ffn, converting the same", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.usefixtures("no_time")

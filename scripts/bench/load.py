@@ -135,7 +135,7 @@ def sections(quick: bool, timing: Timing) -> Iterator[Section]:
             ),
         }
         # The first round reads files from the disk and compiles what is new, and does not count.
-        rounds = 2 if quick else ROUNDS + 1
+        rounds = 1 if quick else ROUNDS + 1
         samples = [{title: [sample(case) for case in cases] for title, cases in groups.items()} for _ in range(rounds)]
     yield from (
         section_of(title, cases, [each[title] for each in samples[0 if quick else 1 :]])

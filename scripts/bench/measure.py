@@ -103,7 +103,9 @@ class Section:
                 self.rows.append(rows[name])
             row = rows[name]
             ratios = [own / base for own, base in zip(found, times[self.baseline], strict=True)]
-            low, row.ratio, high = statistics.quantiles(ratios, n=4, method="inclusive")
+            # A single round has no spread.
+            quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+            low, row.ratio, high = quartiles
             row.median_s, row.spread = statistics.median(found), (high - low) / 2 / row.ratio
 
     def as_dict(self) -> dict[str, Any]:
