@@ -16,17 +16,7 @@ from hf_ffn.resizing_ffn import resized_rows
 
 from families import ROWS, Row
 from families.rows import source_class
-from tiny import (
-    BERT_CLASSES,
-    VIT_CLASSES,
-    image_inputs,
-    our_class,
-    rewrite,
-    rewrite_config,
-    telling_model,
-    text_inputs,
-    to_bin,
-)
+from tiny import BERT_CLASSES, VIT_CLASSES, image_inputs, our_class, rewrite, telling_model, text_inputs, to_bin
 
 Save = Callable[..., Path]
 
@@ -347,9 +337,6 @@ def test_resized_images_give_what_interpolating_in_forward_gives_in_every_family
             export_pretrained(resized, tmp_path / "back")
         return
     export_pretrained(resized, tmp_path / "back")
-    if row.name == "dinov3":
-        # Older versions of transformers take one number alone, which makes no difference to rotary positions.
-        rewrite_config(tmp_path / "back", image_size=32)
     back = source_class(row.pairs[0][1]).from_pretrained(tmp_path / "back")
     found = outputs(back, row.prepared(back, inputs))
     assert torch.allclose(found, outputs(resized, inputs), atol=1e-4)
