@@ -231,7 +231,9 @@ def fine_tune(folder: Path, out: Path) -> dict[str, Any]:
              "--overwrite_output_dir", "--max_length", 32, "--num_train_epochs", 2, "--learning_rate", "3e-4",
              "--num_warmup_steps", 15, "--per_device_train_batch_size", 16, "--max_train_samples", 1500]  # fmt: skip
     script = Path(__file__).with_name("finetune_text.py")
-    subprocess.run([sys.executable, script, *(str(flag) for flag in flags)], check=True)
+    # So small a model gains little from more threads, and loses much where another program needs the processor.
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    subprocess.run([sys.executable, script, *(str(flag) for flag in flags)], env=environment, check=True)
     return json.loads((out / "all_results.json").read_text(encoding="utf-8"))
 
 
