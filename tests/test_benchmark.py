@@ -112,7 +112,8 @@ def test_errors_are_relative() -> None:
 def test_sorting_by_length_gives_the_tokens_back_in_their_order() -> None:
     batch = Batch([3, 9, 1, 4, 4, 7, 2, 5, 6, 8], vocab_size=50)
     states = [group[0][..., None].float() for group in batch.groups]
-    assert len(states) == 2
+    assert [len(state) for state in states] == [2, 2, 2, 2, 2]
+    assert [state.shape[1] for state in states] == [2, 4, 5, 7, 9]
     assert torch.equal(batch.sorted_tokens(states)[:, 0], torch.cat(batch.sequences).float())
     assert torch.equal(batch.ids[batch.real], torch.cat(batch.sequences))
 

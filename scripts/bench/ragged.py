@@ -49,7 +49,7 @@ def ragged_lengths(count: int, mean: int, longest: int) -> list[int]:
 
 
 class Batch:
-    """Sequences, padded together, and sorted by length in groups of eight.
+    """Sequences, padded together, and sorted by length in four groups or so, each padded for itself.
 
     Args:
         lengths: of the sequences.
@@ -62,7 +62,8 @@ class Batch:
         self.ids, self.mask = self.padded(range(len(lengths)))
         self.real = self.mask == 1
         order = sorted(range(len(lengths)), key=lengths.__getitem__)
-        self.order = [order[start : start + 8] for start in range(0, len(order), 8)]
+        size = max(len(order) // 4, 1)
+        self.order = [order[start : start + size] for start in range(0, len(order), size)]
         self.groups = [self.padded(group) for group in self.order]
 
     def padded(self, members: Any) -> tuple[torch.Tensor, torch.Tensor]:
