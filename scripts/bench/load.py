@@ -115,8 +115,8 @@ def load_cases(name: str, folder: Path, config: PreTrainedConfig | None = None) 
     theirs, ours = f"from transformers import {model_name} as Model", f"from hf_ffn import {our_name} as Model"
     return [
         Case(f"transformers' {model_name}", theirs, str(source)),
-        Case("converting", ours, str(source)),
-        Case("converted", ours, str(converted)),
+        Case("hf_ffn, converting the same", ours, str(source)),
+        Case("hf_ffn, its native format", ours, str(converted)),
     ]
 
 
