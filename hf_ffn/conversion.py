@@ -29,7 +29,7 @@ from .modeling_ffn_vision import (
     FFNForImageClassificationWithTeacher,
     FFNVisionModel,
 )
-from .registry_ffn import unknown_family
+from .registry_ffn import FOREIGN_FAMILIES, unknown_family
 
 if TYPE_CHECKING:
     from .equivalence import EquivalenceReport
@@ -97,11 +97,8 @@ def model_class_for(source: str | os.PathLike, task: str | None = None, **hub_kw
 
 def family_of_config(raw_config: dict[str, Any]) -> Family | None:
     """The family of a config.json; None for one of ours or an unknown one."""
-    model_type = raw_config.get("model_type")
-    for family in FAMILIES.values():
-        if model_type == family.model_type or (family.nested is not None and model_type == family.nested[0]):
-            return family
-    return None
+    family = FOREIGN_FAMILIES.get(raw_config.get("model_type", ""))
+    return FAMILIES[family.name] if family is not None else None
 
 
 def family_for(model: PreTrainedModel, family: str | None) -> Family:

@@ -6,6 +6,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from .configuration_ffn import height_and_width
 from .modeling_ffn import EncoderBlock
 
 
@@ -59,15 +60,19 @@ def dimensions(
     )
 
 
+def input_shape(model_class: type[PreTrainedModel], config: PreTrainedConfig) -> tuple[int, ...]:
+    """Of one input that is no text: an image (channels, height, width), or a spectrogram (frames, mel bins)."""
+    height, width = height_and_width(config.image_size)
+    return (width, height) if model_class.main_input_name == "input_values" else (config.num_channels, height, width)
+
+
 def one_input(
     model: PreTrainedModel, sequence_length: int | None
 ) -> tuple[dict[str, torch.Tensor], int | tuple[int, int]]:
     """One input of a model on the present device, and its size."""
     if model.main_input_name != "input_ids":
-        height, width = model.base_model.embeddings.image_size
-        if model.main_input_name == "input_values":
-            return {"input_values": torch.zeros(1, width, height)}, (height, width)
-        return {"pixel_values": torch.zeros(1, model.config.num_channels, height, width)}, (height, width)
+        shape = input_shape(type(model), model.config)
+        return {model.main_input_name: torch.zeros(1, *shape)}, height_and_width(model.config.image_size)
     length = sequence_length or min(512, model.config.longest_sequence or model.config.max_position_embeddings)
     # As vectors, for ids would be looked at, and on the meta device there is nothing to see.
     return {"inputs_embeds": torch.zeros(1, length, model.get_input_embeddings().embedding_dim)}, length

@@ -22,6 +22,7 @@ from .conversion import (
     source_class_for,
     write_source_format,
 )
+from .dimensions import input_shape
 from .equivalence_report import Check, EquivalenceReport
 from .families import Family
 from .loading_ffn import converted, transformers_report_silenced
@@ -271,11 +272,8 @@ def example_inputs(model: PreTrainedModel, seed: int) -> dict[str, torch.Tensor]
     """Random images or spectrograms, or random token ids in sequences of several lengths, padded left and right."""
     generator = torch.Generator().manual_seed(seed)
     config = model.config
-    if "text" not in model.input_modalities:
-        height, width = model.base_model.embeddings.image_size
-        if model.input_modalities == ("audio",):
-            return {"input_values": torch.randn(2, width, height, generator=generator)}
-        return {"pixel_values": torch.randn(2, config.num_channels, height, width, generator=generator)}
+    if model.main_input_name != "input_ids":
+        return {model.main_input_name: torch.randn(2, *input_shape(type(model), config), generator=generator)}
     # Long enough to reach beyond the window of local attention
     length = min(24 + (config.sliding_window or 0), config.longest_sequence or config.max_position_embeddings)
     input_ids = torch.randint(0, config.vocab_size, (4, length), generator=generator)

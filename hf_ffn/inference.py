@@ -5,6 +5,7 @@ computed within the product before it, queries, keys and values are one product,
 float32, in bfloat16, or with int8 products. The model's own parameters stay what they are, so that saving writes them.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -219,9 +220,9 @@ class Prepared(nn.Module):
         trainable = next((each for each in self.parameters() if each.requires_grad), hidden_states)
         return NoBackward.apply(output, hidden_states, trainable)
 
+    @abstractmethod
     def infer(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The computation, without gradients."""
-        raise NotImplementedError
 
 
 def state_of(modules: list[Any]) -> tuple[Any, ...]:

@@ -145,17 +145,20 @@ def register_mapping(family: ForeignFamily, model_class: type[PreTrainedModel]) 
     return name
 
 
+def by_kind(mapping: list[WeightTransform]) -> tuple[list[WeightRenaming], list[WeightConverter]]:
+    """Renamings, and what takes fused tensors apart, as transformers' functions want them."""
+    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
+    return renamings, [each for each in mapping if isinstance(each, WeightConverter)]
+
+
 def renamed(name: str, mapping: list[WeightTransform]) -> str:
     """What a tensor, or the first of those in a fused one, is called here."""
-    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
-    converters = [each for each in mapping if isinstance(each, WeightConverter)]
-    return rename_source_key(name, renamings, converters)[0]
+    return rename_source_key(name, *by_kind(mapping))[0]
 
 
 def converted(tensors: dict[str, torch.Tensor], mapping: list[WeightTransform]) -> dict[str, torch.Tensor]:
     """Rename tensors and take fused ones apart, as transformers' loader does while it loads."""
-    renamings = [each for each in mapping if isinstance(each, WeightRenaming)]
-    converters = [each for each in mapping if isinstance(each, WeightConverter)]
+    renamings, converters = by_kind(mapping)
     of_pattern = {pattern: converter for converter in converters for pattern in converter.source_patterns}
     result: dict[str, torch.Tensor] = {}
     to_convert: dict[str, WeightConverter] = {}

@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from transformers import AutoTokenizer, BertModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_ffn import FeedForward, FFNTextModel, convert, export_pretrained
+from hf_ffn.hub.stage import StageError, case_of, isolated
 
 OUT = Path("demo")
 
@@ -40,27 +41,6 @@ SENTENCES = [
     "Rain is expected over the hills tonight.",
     "A storm will reach the mountains this evening.",
 ]
-
-# Loads a folder as somebody without hf_ffn does: the package cannot be imported, only the folder's own code can.
-WITHOUT_HF_FFN = """
-import sys
-
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "hf_ffn":
-            raise ModuleNotFoundError("hf_ffn is not installed here", name="hf_ffn")
-
-sys.meta_path.insert(0, Blocked())
-import torch, transformers
-from safetensors.torch import load_file
-transformers.logging.disable_progress_bar()
-model = transformers.AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
-case = load_file(sys.argv[2])
-with torch.no_grad():
-    output = model(input_ids=case["input_ids"], attention_mask=case["attention_mask"]).last_hidden_state
-assert "hf_ffn" not in sys.modules
-print(type(model).__module__.split(".")[0], torch.equal(output, case["expected"]))
-"""
 
 # Loads the pushed model as anybody does, and compares it with the folder that was pushed.
 FROM_THE_HUB = """
@@ -117,7 +97,7 @@ def main() -> None:
     plot_similarities(similarity["hf_ffn"], OUT / "neighbours.png")
 
     say(3, "Load the folder in a fresh process where hf_ffn is not installed (trust_remote_code)")
-    loads_elsewhere = loads_without_hf_ffn(folder, model, tokenizer)
+    loads_elsewhere = loads_without_hf_ffn(folder, model)
     print(f"  AutoModel.from_pretrained('{folder}', trust_remote_code=True): outputs bitwise equal: {loads_elsewhere}")
 
     say(4, "Turn it back into a BERT checkpoint, and compare its tensors with the file we started from")
@@ -207,22 +187,18 @@ def plot_similarities(similarity: torch.Tensor, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def loads_without_hf_ffn(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a process that cannot import hf_ffn loads the folder and computes the same."""
-    case = dict(tokenizer(SENTENCES[:3], padding=True, return_tensors="pt", return_token_type_ids=False))
-    with torch.no_grad():
-        case["expected"] = model(**case).last_hidden_state
-    save_file(case, OUT / "case.safetensors")
-    environment = {**os.environ, "HF_MODULES_CACHE": str(OUT.resolve() / "modules")}
-    result = subprocess.run(
-        [sys.executable, "-c", WITHOUT_HF_FFN, folder, OUT / "case.safetensors"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    if result.returncode:
-        print(result.stderr)
-    return result.stdout.split() == ["transformers_modules", "True"]
+def loads_without_hf_ffn(folder: Path, model: FFNTextModel) -> bool:
+    """Whether a process that cannot import hf_ffn loads the folder with AutoModel and computes the same."""
+    save_file(case_of(model), OUT / "case.safetensors")
+    program = OUT / "after_loading.py"
+    program.write_text("", encoding="utf-8")
+    paths = (program.resolve(), folder.resolve(), "AutoModel", (OUT / "case.safetensors").resolve())
+    try:
+        isolated(OUT.resolve(), "without-hf-ffn", *paths)
+    except StageError as error:
+        print(error)
+        return False
+    return True
 
 
 def fine_tune(folder: Path, out: Path) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """BERT ([Devlin et al. 2018](https://huggingface.co/papers/1810.04805)): post-norm, learnt positions, segments."""
 
+from dataclasses import replace
+
 from .family import (
     BERT_WEIGHTS,
     BLOCK_FIELDS,
@@ -40,17 +42,12 @@ BERT = Family(
 )
 
 # [Sun et al. 2019](https://huggingface.co/papers/1904.09223): from its second version on with embeddings of tasks.
-ERNIE = Family(
+ERNIE = replace(
+    BERT,
     name="ernie",
     model_type="ernie",
-    native_type="hf_ffn_text",
     fields={**FIELDS, **same("use_task_id", "task_type_vocab_size")},
-    fixed={"norm_order": "post"},
-    refused=ENCODER_ONLY,
-    dialects=GAMMA_BETA,
     weights=((r"^ernie\.", "model."), *BERT_WEIGHTS, *LM_HEAD),
     heads=heads("Ernie"),
     also_reads={"ErnieForPreTraining": "FFNForMaskedLM"},
-    unused=UNUSED,
-    layers="encoder.layer",
 )

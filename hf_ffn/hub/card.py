@@ -105,8 +105,7 @@ def card_data(facts: Facts, details: CardDetails, repo_id: str) -> ModelCardData
 def pipeline_tag(facts: Facts) -> str:
     """The Hub's name for what the model does."""
     if facts.task == "base":
-        is_text = facts.model_class.main_input_name == "input_ids"
-        return "feature-extraction" if is_text else "image-feature-extraction"
+        return "image-feature-extraction" if is_vision(facts) else "feature-extraction"
     return PIPELINE_TAGS[facts.task]
 
 

@@ -63,6 +63,11 @@ def connect(repo_id: str, token: str | None, *, anonymous: bool) -> HfApi:
     return HfApi(token=token or None)
 
 
+def full_name(api: HfApi, repo_id: str) -> str:
+    """A repository's name with its owner: whoever is signed in, where only the name was given."""
+    return repo_id if "/" in repo_id else f"{api.whoami()['name']}/{repo_id}"
+
+
 def persist(attempt: Callable[[], Result], doing: str, api: HfApi) -> Result:
     """Attempt something until it succeeds, as long as what goes wrong can pass.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from .client import connect, persist
+from .client import connect, full_name, persist
 from .details import CardDetails
 from .push import PushReport, push
 from .stage import stage
@@ -41,8 +41,7 @@ def publish(
     """
     # Before the work of staging, for without a token or a name all of it would be in vain.
     api = connect(repo_id, token, anonymous=False)
-    if "/" not in repo_id:
-        repo_id = f"{persist(api.whoami, 'asking the Hub who you are', api)['name']}/{repo_id}"
+    repo_id = persist(lambda: full_name(api, repo_id), "asking the Hub who you are", api)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / repo_id.split("/")[-1]
         stage(source, folder, details=replace(details or CardDetails(), repo_id=repo_id))

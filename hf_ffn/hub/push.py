@@ -9,7 +9,7 @@ from urllib.parse import quote
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelInfo
 from huggingface_hub.errors import RepositoryNotFoundError
 
-from .client import HubError, connect, persist
+from .client import HubError, connect, full_name, persist
 from .manifest import MANIFEST_NAME, Files, check_manifest, listed
 from .remote import Tree, differences, fetch_manifest, tree_of, with_manifest
 
@@ -115,8 +115,7 @@ class Job:
 
         Each attempt looks anew: after a broken connection only the Hub knows whether the last one succeeded.
         """
-        if "/" not in self.repo_id:
-            self.repo_id = f"{self.api.whoami()['name']}/{self.repo_id}"
+        self.repo_id = full_name(self.api, self.repo_id)
         head = self.head()
         tree = tree_of(self.api, self.repo_id, head) if head else {}
         new = differences(self.folder, self.files, tree)

@@ -1,5 +1,6 @@
 """What the Hub holds, compared with what a manifest says."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,10 @@ def holds(remote: RepoFile | None, path: Path, entry: dict[str, Any]) -> bool:
         return False
     if remote.lfs is not None:
         return remote.lfs.sha256 == entry["sha256"]
-    if sha256_of(path) != entry["sha256"]:
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         raise HubError(f"'{path}' changed while it was compared with the Hub: stage the folder again")
-    return remote.blob_id == git_hash(path.read_bytes())
+    return remote.blob_id == git_hash(content)
 
 
 def is_whole(remote: RepoFile, path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 import json
 
-from ..configuration_ffn import height_and_width
+from ..dimensions import input_shape
 from .facts import Facts
 
 # The tasks with one answer for each input.
@@ -116,18 +116,14 @@ def prepare_text(facts: Facts, example: str | None) -> tuple[list[str], list[str
 
 def prepare_input(facts: Facts) -> tuple[list[str], list[str]]:
     """The classes that an example needs to read an image or a sound, and the lines that do it."""
-    height, width = height_and_width(facts.config.image_size)
+    shape = ", ".join(str(size) for size in input_shape(facts.model_class, facts.config))
     if facts.model_class.main_input_name == "input_values":
         if not facts.has_feature_extractor:
-            return [], [
-                f'inputs = {{"input_values": torch.zeros(1, {width}, {height})}}  # your sound as a spectrogram'
-            ]
+            return [], [f'inputs = {{"input_values": torch.zeros(1, {shape})}}  # your sound as a spectrogram']
         sound = "sound = [0.0] * processor.sampling_rate  # your sound, a number for each sample"
         read = 'inputs = processor(sound, sampling_rate=processor.sampling_rate, return_tensors="pt")'
         return ["AutoFeatureExtractor"], [sound, read]
-    channels = facts.config.num_channels
     if not facts.has_image_processor:
-        shape = f"1, {channels}, {height}, {width}"
-        return [], [f'inputs = {{"pixel_values": torch.zeros({shape})}}  # your image, as it was in training']
-    image = f"image = torch.zeros({channels}, {height}, {width}, dtype=torch.uint8)  # your image"
+        return [], [f'inputs = {{"pixel_values": torch.zeros(1, {shape})}}  # your image, as it was in training']
+    image = f"image = torch.zeros({shape}, dtype=torch.uint8)  # your image"
     return ["AutoImageProcessor"], [image, 'inputs = processor(image, return_tensors="pt")']
