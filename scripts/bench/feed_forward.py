@@ -9,10 +9,11 @@ from torch import nn
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput
 
-from hf_ffn import FeedForward, FFNConfig, optimize_for_inference
+from hf_ffn import FeedForward, FFNConfig
 
 from . import peers
-from .measure import Contender, Section, Timing, compare
+from .measure import Contender, Section, Timing, compare, without_gradients
+from .products import bare, packed
 
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.05}
 
@@ -58,22 +59,12 @@ def copy_of(ffn: FeedForward) -> FeedForward:
     return copied
 
 
-def without_gradients(module: nn.Module, x: torch.Tensor) -> Callable[[], torch.Tensor]:
-    def run() -> torch.Tensor:
-        with torch.inference_mode():
-            return module(x)
-
-    return run
-
-
 def plain(ffn: FeedForward, x: torch.Tensor, dtype: torch.dtype) -> Callable[[], torch.Tensor]:
     return without_gradients(copy_of(ffn).to(dtype), x)
 
 
 def ours(ffn: FeedForward, x: torch.Tensor, dtype: str) -> Callable[[], torch.Tensor]:
-    copied = copy_of(ffn)
-    peers.require(optimize_for_inference(copied, None if dtype == "float32" else dtype))
-    return without_gradients(copied, x)
+    return without_gradients(peers.optimised(copy_of(ffn), dtype), x)
 
 
 def theirs(ffn: FeedForward, x: torch.Tensor, dtype: torch.dtype) -> Callable[[], torch.Tensor]:
@@ -93,13 +84,7 @@ def onnx_runtime(ffn: FeedForward, x: torch.Tensor, int8: bool) -> Callable[[], 
 
 def bare_products(ffn: FeedForward, x: torch.Tensor) -> Callable[[], None]:
     """The block's two products and nothing else."""
-    pack, multiply = torch.ops.mkldnn._reorder_linear_weight, torch.ops.mkldnn._linear_pointwise
     with torch.no_grad():
-        weights = [pack(each.weight.to(x.dtype).clone(), 64) for each in (ffn.linear_1, ffn.linear_2)]
+        weights = [packed(each.weight.to(x.dtype).clone()) for each in (ffn.linear_1, ffn.linear_2)]
     middle = torch.randn(x.shape[0], ffn.config.intermediate_size).to(x.dtype)
-
-    def run() -> None:
-        multiply(x, weights[0], None, "none", [], "")
-        multiply(middle, weights[1], None, "none", [], "")
-
-    return run
+    return bare([(x, weights[0]), (middle, weights[1])])

@@ -10,7 +10,7 @@ from torch import nn
 
 from hf_ffn import Encoder, FeedForward, FFNConfig, optimize_for_inference
 
-from .measure import Row, Section, Timing
+from .measure import Row, Section, Timing, without_gradients
 
 # Of each panel: what grows, and what the mathematics says of the time a token.
 PANELS = {
@@ -63,12 +63,7 @@ def least(run: Callable[[], Any], timing: Timing) -> float:
 
 def prepared(module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
     optimize_for_inference(module)
-
-    def run() -> Any:
-        with torch.inference_mode():
-            return module(x)
-
-    return run
+    return without_gradients(module, x)
 
 
 def block(width: int, tokens: int) -> Callable[[], Any]:

@@ -113,6 +113,16 @@ class Section:
         return asdict(self)
 
 
+def without_gradients(compute: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """What is timed of inference: the computation of these inputs, in inference mode."""
+
+    def run() -> torch.Tensor:
+        with torch.inference_mode():
+            return compute(*inputs)
+
+    return run
+
+
 def duration(seconds: float) -> str:
     """In milliseconds, or microseconds where those say more."""
     return f"{seconds * 1e3:7.2f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:7.2f} µs"

@@ -1,4 +1,4 @@
-"""The other libraries, each behind a function that prepares a model and returns what is timed."""
+"""Ours prepared, and the other libraries, each behind a function that prepares a model and returns what is timed."""
 
 import logging
 import os
@@ -10,14 +10,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from hf_ffn import InferenceReport
+from hf_ffn import optimize_for_inference
 
 
-def require(report: InferenceReport) -> InferenceReport:
-    """Refuse a preparation that fell back: it would be measured as something that it is not."""
+def optimised(model: Any, dtype: str) -> Any:
+    """A model of ours, prepared for inference in `dtype`.
+
+    Raises:
+        RuntimeError: the preparation fell back, and would be measured as something that it is not.
+    """
+    precision: Any = None if dtype == "float32" else dtype
+    report = optimize_for_inference(model, precision)
     if report.fallbacks:
         raise RuntimeError(report.fallbacks[0])
-    return report
+    return model
 
 
 def export_onnx(model: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path, sizes: tuple[str, ...]) -> Path:

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from hf_ffn import FFNTextModel, optimize_for_inference
+from hf_ffn import FFNTextModel
 
 from . import peers
 from .measure import Contender, Section, Timing, compare
+from .products import bare, packed
 
 TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.1}
 
@@ -118,9 +119,7 @@ class TextBench:
 
     @functools.cache  # noqa: B019 - one bench a process
     def prepared(self, dtype: str) -> Any:
-        model = FFNTextModel.from_pretrained(self.folder / "source").eval()
-        peers.require(optimize_for_inference(model, None if dtype == "float32" else dtype))  # type: ignore[arg-type]
-        return model
+        return peers.optimised(FFNTextModel.from_pretrained(self.folder / "source").eval(), dtype)
 
     @functools.cached_property
     def theirs_in_half(self) -> Any:
@@ -218,13 +217,6 @@ def bare_products(config: Any, tokens: int, dtype: torch.dtype) -> Callable[[], 
     """The matrix products of the blocks for the real tokens, by oneDNN with packed weights, and nothing else."""
     hidden, intermediate = config.hidden_size, config.intermediate_size
     shapes = [(3 * hidden, hidden), (hidden, hidden), (intermediate, hidden), (hidden, intermediate)]
-    pack, multiply = torch.ops.mkldnn._reorder_linear_weight, torch.ops.mkldnn._linear_pointwise
-    layers = [[pack(torch.randn(shape).to(dtype), 64) for shape in shapes] for _ in range(config.num_hidden_layers)]
+    layers = [[packed(torch.randn(shape).to(dtype)) for shape in shapes] for _ in range(config.num_hidden_layers)]
     inputs = [torch.randn(tokens, shape[1]).to(dtype) for shape in shapes]
-
-    def run() -> None:
-        for layer in layers:
-            for weight, x in zip(layer, inputs, strict=True):
-                multiply(x, weight, None, "none", [], "")
-
-    return run
+    return bare(pair for layer in layers for pair in zip(inputs, layer, strict=True))

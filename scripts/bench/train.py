@@ -12,6 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from hf_ffn import FeedForward, FFNConfig, FFNForSequenceClassification
 
 from .measure import Contender, Section, Timing, compare
+from .products import bare
 from .ragged import Batch, ragged_lengths, small
 
 MEMORY: list[Any] = ["full", "pre_activation", "input"]
@@ -60,18 +61,12 @@ def block_section(hidden: int, tokens: int, timing: Timing) -> Section:
 
 def six_products(hidden: int, tokens: int) -> Callable[[], None]:
     """The products of a block's forward and backward, by oneDNN."""
-    multiply = torch.ops.mkldnn._linear_pointwise
     narrow, wide = torch.randn(tokens, hidden), torch.randn(tokens, 4 * hidden)
     up, down = torch.randn(4 * hidden, hidden), torch.randn(hidden, 4 * hidden)
     # Forward, the inputs' gradients, the weights' gradients: x @ w^T each
     pairs = [(narrow, up), (wide, down), (narrow, down.t()), (wide, up.t())]
     pairs += [(narrow.t(), wide.t()), (wide.t(), narrow.t())]
-
-    def run() -> None:
-        for x, weight in pairs:
-            multiply(x, weight, None, "none", [], "")
-
-    return run
+    return bare(pairs)
 
 
 def step_section(config: BertConfig, batch: Batch, dtype: torch.dtype, timing: Timing) -> Section:

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from transformers import ViTConfig, ViTModel
 
-from hf_ffn import FFNVisionModel, optimize_for_inference
+from hf_ffn import FFNVisionModel
 
 from . import peers
-from .measure import Contender, Section, Timing, compare
+from .measure import Contender, Section, Timing, compare, without_gradients
 from .ragged import TOLERANCES, bare_products
 
 
@@ -37,9 +37,7 @@ def sections(quick: bool, timing: Timing) -> Iterator[Section]:
 
     def ours(dtype: str | None) -> Callable[[], torch.Tensor]:
         model = converted(theirs)
-        if dtype is not None:
-            peers.require(optimize_for_inference(model, None if dtype == "float32" else dtype))  # type: ignore[arg-type]
-        return states_of(model, pixels)
+        return states_of(model if dtype is None else peers.optimised(model, dtype), pixels)
 
     def half() -> Callable[[], torch.Tensor]:
         model = ViTModel(config, add_pooling_layer=False).eval()
@@ -76,11 +74,7 @@ def converted(theirs: Any) -> Any:
 
 
 def states_of(model: Any, pixels: torch.Tensor) -> Callable[[], torch.Tensor]:
-    def run() -> torch.Tensor:
-        with torch.inference_mode():
-            return model(pixels).last_hidden_state.float()
-
-    return run
+    return without_gradients(lambda pixels: model(pixels).last_hidden_state.float(), pixels)
 
 
 def timm_model(theirs: Any, config: Any, pixels: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -119,9 +113,4 @@ def timm_model(theirs: Any, config: Any, pixels: torch.Tensor) -> Callable[[], t
         if isinstance(module, nn.LayerNorm):
             module.eps = config.layer_norm_eps
     model.load_state_dict(target)
-
-    def run() -> torch.Tensor:
-        with torch.inference_mode():
-            return model.forward_features(pixels)
-
-    return run
+    return without_gradients(model.forward_features, pixels)
