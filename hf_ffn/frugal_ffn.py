@@ -7,7 +7,6 @@ kept.
 This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
 """
 
-import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -325,14 +324,43 @@ class OneDNNProducts(Products):
 def products(device: torch.device, dtype: torch.dtype) -> Products:
     """The library for products of this kind: torch's choice, or oneDNN where that is faster for float32 on CPU."""
     if device.type == "cpu" and dtype == torch.float32 and not torch.are_deterministic_algorithms_enabled():
-        return OneDNNProducts() if onednn_is_faster() else Products()
+        return OneDNNProducts() if PRODUCT_LIBRARY.onednn_is_chosen() else Products()
     return Products()
 
 
-@functools.cache
+class ProductLibrary:
+    """Which library multiplies float32 matrices on CPU: what was faster when first asked for, then always that.
+
+    The two round differently, so a run that is resumed must go on with its own: `state_dict` and `load_state_dict`
+    carry the choice (accelerate's `register_for_checkpointing` takes this object).
+    """
+
+    def __init__(self) -> None:
+        self.by_onednn: bool | None = None
+
+    def onednn_is_chosen(self) -> bool:
+        """Whether it is oneDNN; measured at the first call."""
+        if self.by_onednn is None:
+            self.by_onednn = onednn_is_faster()
+        return self.by_onednn
+
+    def state_dict(self) -> dict[str, bool]:
+        """The choice, made if it was not yet."""
+        return {"by_onednn": self.onednn_is_chosen()}
+
+    def load_state_dict(self, state: dict[str, bool]) -> None:
+        """Take over the choice of another process, if this machine has that library."""
+        self.by_onednn = state["by_onednn"] and onednn_is_there()
+
+
+def onednn_is_there() -> bool:
+    """Whether this build of torch can be told to multiply by oneDNN."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
 def onednn_is_faster() -> bool:
-    """Measure, once a process, which library multiplies float32 matrices faster on this machine."""
-    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    """Measure which library multiplies float32 matrices faster on this machine."""
+    if not onednn_is_there():
         return False
     x, weight = torch.ones(256, 768), torch.ones(3072, 768)
     seconds: dict[bool, list[float]] = {False: [], True: []}
@@ -344,3 +372,6 @@ def onednn_is_faster() -> bool:
                 seconds[product.by_onednn].append(time.perf_counter() - started)
     # Nearly always the two differ little or oneDNN wins; MKL must win clearly, so that runs repeat bit for bit.
     return min(seconds[True]) < 1.15 * min(seconds[False])
+
+
+PRODUCT_LIBRARY = ProductLibrary()

@@ -29,7 +29,7 @@ def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=["torch's choice", *(["oneDNN"] if torch.backends.mkldnn.is_available() else [])])
 def _library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Float32 products by either library, whichever is faster here."""
-    monkeypatch.setattr(frugal_ffn, "onednn_is_faster", lambda: request.param == "oneDNN")
+    monkeypatch.setattr(frugal_ffn.PRODUCT_LIBRARY, "by_onednn", request.param == "oneDNN")
 
 
 def make_block(seed: int = 0, **overrides: Any) -> FeedForward:
@@ -419,7 +419,7 @@ def test_slices_hold_five_hundred_tokens_of_bert_base_and_more_of_narrower_block
 
 
 def test_deterministic_algorithms_leave_the_choice_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frugal_ffn, "onednn_is_faster", lambda: True)
+    monkeypatch.setattr(frugal_ffn.PRODUCT_LIBRARY, "by_onednn", True)
     cpu = torch.device("cpu")
     assert frugal_ffn.products(cpu, torch.float32).by_onednn
     assert not frugal_ffn.products(cpu, torch.float64).by_onednn
@@ -430,8 +430,24 @@ def test_deterministic_algorithms_leave_the_choice_to_torch(monkeypatch: pytest.
         torch.use_deterministic_algorithms(False)
 
 
-def test_the_library_is_measured_once_a_process() -> None:
-    frugal_ffn.onednn_is_faster.cache_clear()
+def test_the_library_is_measured_once_and_a_resumed_run_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = iter([False, True])
+    monkeypatch.setattr(frugal_ffn, "onednn_is_faster", lambda: next(measured))
+    begun = frugal_ffn.ProductLibrary()
+    assert not begun.onednn_is_chosen()
+    assert not begun.onednn_is_chosen()
+    resumed = frugal_ffn.ProductLibrary()
+    resumed.load_state_dict(begun.state_dict())
+    assert not resumed.onednn_is_chosen()
+    assert frugal_ffn.ProductLibrary().onednn_is_chosen(), "another process measures for itself"
+
+
+def test_a_run_from_a_machine_with_another_library_goes_on_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frugal_ffn, "onednn_is_there", lambda: False)
+    library = frugal_ffn.ProductLibrary()
+    library.load_state_dict({"by_onednn": True})
+    assert not library.onednn_is_chosen()
+
+
+def test_measuring_chooses_one_of_both() -> None:
     assert frugal_ffn.onednn_is_faster() in (True, False)
-    frugal_ffn.onednn_is_faster()
-    assert frugal_ffn.onednn_is_faster.cache_info().misses == 1

@@ -1,6 +1,7 @@
 """Checkpoints of a run: written beside and moved into place, found, compared with what is asked, rotated."""
 
 import json
+import pickle
 import re
 import shutil
 from dataclasses import asdict, dataclass, field
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
+from safetensors import SafetensorError
 
 RUN_FILE = "run.json"
 STATE_FILE = "progress.json"
@@ -46,6 +48,8 @@ class Progress:
         real_tokens: positions computed for samples, of texts without padding.
         computed_tokens: positions computed in all.
         uniform_tokens: positions that padding every sample to the longest would have computed.
+        schedule: state of the learning rate's schedule.
+        product_library: which library multiplies, where that is measured (see `frugal_ffn.ProductLibrary`).
     """
 
     step: int = 0
@@ -57,6 +61,8 @@ class Progress:
     real_tokens: int = 0
     computed_tokens: int = 0
     uniform_tokens: int = 0
+    schedule: dict[str, Any] = field(default_factory=dict)
+    product_library: dict[str, bool] = field(default_factory=dict)
 
 
 def prepare_output_folder(folder: Path, *, overwrite: bool, resume: bool) -> None:
@@ -173,6 +179,28 @@ def save_checkpoint(accelerator: Accelerator, folder: Path, progress: Progress, 
 
 
 def load_checkpoint(accelerator: Accelerator, checkpoint: Path) -> Progress:
-    """Restore model, optimizer and schedule, and return how far the run was."""
-    accelerator.load_state(str(checkpoint))
-    return Progress(**json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8")))
+    """Restore model and optimizer, and return how far the run was.
+
+    Raises:
+        ValueError: a file is missing, damaged, or holds something else than numbers.
+    """
+    # What accelerate stores for others than models and optimizers it reads back as pickles that may run code; so the
+    # schedule's state is in the JSON file.
+    try:
+        progress = Progress(**json.loads((checkpoint / STATE_FILE).read_text(encoding="utf-8")))
+        accelerator.load_state(str(checkpoint))
+    except (
+        OSError,
+        EOFError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+        pickle.UnpicklingError,
+        SafetensorError,
+    ) as error:
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"checkpoint '{checkpoint}' cannot be read ({what}): delete that folder, and resume from the one before it"
+        ) from error
+    return progress

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
 from torch import nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import get_scheduler
 
+from ..frugal_ffn import PRODUCT_LIBRARY
 from .arguments import TrainingArguments
 from .checkpoints import Progress, find_checkpoint, load_checkpoint, save_checkpoint
 from .data import TaskData
@@ -100,8 +101,7 @@ class Trainer:
 
         optimizer = torch.optim.AdamW(parameter_groups(model, args.weight_decay), lr=args.learning_rate, fused=True)
         self.scheduler = get_scheduler(args.lr_scheduler_type, optimizer, args.num_warmup_steps, self.total_steps)
-        # accelerate's own scheduler would step once a process, so ours stays outside and is only stored.
-        accelerator.register_for_checkpointing(self.scheduler)
+        # accelerate's own scheduler would step once a process, so ours stays outside.
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.progress = Progress()
 
@@ -128,7 +128,9 @@ class Trainer:
             checkpoint = find_checkpoint(self.folder, self.args.resume_from_checkpoint)
             if checkpoint is not None:
                 self.progress = load_checkpoint(self.accelerator, checkpoint)
+                self.scheduler.load_state_dict(self.progress.schedule)
             self.say(f"resuming from {checkpoint}" if checkpoint else "no checkpoint yet: starting from the beginning")
+        self.agree_on_a_library()
         stop = StopRequest()
         bar = tqdm(
             total=self.total_steps,
@@ -146,6 +148,14 @@ class Trainer:
         if not self.progress.evaluations or self.progress.evaluations[-1]["step"] != self.progress.step:
             self.evaluate_and_note()
         return self.progress
+
+    def agree_on_a_library(self) -> None:
+        """Let all processes multiply by the same library, and a resumed run by the one that it was begun with."""
+        if self.progress.product_library:
+            PRODUCT_LIBRARY.load_state_dict(self.progress.product_library)
+        (state,) = broadcast_object_list([PRODUCT_LIBRARY.state_dict()])
+        PRODUCT_LIBRARY.load_state_dict(state)
+        self.progress.product_library = state
 
     def run_epoch(self, bar: tqdm, stop: StopRequest) -> None:
         """Do what is left of the epoch under way, and evaluate at its end."""
@@ -283,6 +293,7 @@ class Trainer:
     def checkpoint(self) -> Path:
         """Save a checkpoint of the run as it stands."""
         limit = self.args.checkpoints_total_limit
+        self.progress.schedule = self.scheduler.state_dict()
         return save_checkpoint(self.accelerator, self.folder, self.progress, limit)
 
     def stop_now(self, number: int) -> None:

@@ -1,6 +1,8 @@
 """Checkpoints are whole or not there, and a run is resumed by the same run only."""
 
+import io
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,50 @@ def test_model_optimizer_and_progress_come_back(tmp_path: Path) -> None:
     for before, after in zip(saved, model.parameters(), strict=True):
         assert torch.equal(before, after)
     assert torch.equal(moments, optimizer.state_dict()["state"][0]["exp_avg"])
+
+
+class RunsCode:
+    """Pickled, it writes a file when it is read back."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (self.proof,)
+
+
+def damaged(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def test_no_file_of_a_checkpoint_can_run_code_or_be_damaged_unnoticed(tmp_path: Path) -> None:
+    accelerator, _model, _ = small_run()
+    path = save_checkpoint(accelerator, tmp_path, Progress(step=5), keep=None)
+    files = [file.name for file in path.iterdir()]
+    assert {"model.safetensors", "optimizer.bin", "progress.json"} <= set(files)
+    for name in files:
+        whole, proof = (path / name).read_bytes(), tmp_path / "proof"
+        for content in (damaged(whole), pickle.dumps(RunsCode(proof)), as_saved_by_torch(RunsCode(proof))):
+            (path / name).write_bytes(content)
+            # Where the random sequence stood matters to nobody, for every step seeds its own.
+            if name.startswith("random_states"):
+                load_checkpoint(accelerator, path)
+            else:
+                with pytest.raises(
+                    ValueError, match=r"checkpoint '.*checkpoint-5' cannot be read \(.+\): delete that"
+                ):
+                    load_checkpoint(accelerator, path)
+            assert not proof.exists(), name
+        (path / name).write_bytes(whole)
+    (path / "optimizer.bin").unlink()
+    with pytest.raises(ValueError, match=r"cannot be read \(.*optimizer.bin"):
+        load_checkpoint(accelerator, path)
+
+
+def as_saved_by_torch(content: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
 
 
 def test_only_the_newest_are_kept_and_the_latest_is_found(tmp_path: Path) -> None:

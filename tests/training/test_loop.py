@@ -1,5 +1,6 @@
 """The mathematics of a step, in one process and several tasks: how it is split changes nothing."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from hf_ffn import (
     FFNTextConfig,
     FFNVisionConfig,
 )
+from hf_ffn.frugal_ffn import PRODUCT_LIBRARY
 from hf_ffn.training.arguments import TrainingArguments
 from hf_ffn.training.loop import Trainer, positions
 
@@ -94,7 +96,7 @@ def trained(tmp_path: Path, task: str, per_device: int, accumulation: int, **mor
         learning_rate=0.05,
         **more,
     )
-    Path(args.output_dir).mkdir()
+    Path(args.output_dir).mkdir(exist_ok=True)
     model = telling_model(model_class, FFNTextConfig(**TEXT, **head))
     trainer = Trainer(Accelerator(cpu=True), model, data, args, 0, lambda model: None)
     trainer.run()
@@ -122,6 +124,23 @@ def test_8x1_4x2_and_2x4_train_the_same_weights(tmp_path: Path, task: str) -> No
         for mine, theirs in zip(one.progress.history, other.progress.history, strict=True):
             assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-5)
         assert one.progress.evaluations[-1]["loss"] == pytest.approx(other.progress.evaluations[-1]["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup", "polynomial"])
+def test_a_resumed_run_goes_on_with_its_schedule_and_its_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
+) -> None:
+    monkeypatch.setattr(PRODUCT_LIBRARY, "by_onednn", False)
+    flags = {"checkpointing_steps": "5", "lr_scheduler_type": schedule, "num_warmup_steps": 8}
+    whole = trained(tmp_path, "regression", 4, 1, **flags)
+    for step in (10, 15, 20):
+        shutil.rmtree(tmp_path / "regression-4x1" / f"checkpoint-{step}")
+    monkeypatch.setattr(PRODUCT_LIBRARY, "by_onednn", True)
+    resumed = trained(tmp_path, "regression", 4, 1, **flags, resume_from_checkpoint="latest")
+    assert not PRODUCT_LIBRARY.by_onednn
+    assert resumed.progress.history == whole.progress.history
+    for name, tensor in resumed.model.state_dict().items():
+        assert torch.equal(tensor, whole.model.state_dict()[name]), name
 
 
 def test_the_loss_of_a_step_is_the_mean_over_its_labelled_items(tmp_path: Path) -> None:
