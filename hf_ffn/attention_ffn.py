@@ -97,7 +97,7 @@ class SelfAttention(nn.Module):
         implementation = self.config._attn_implementation or "sdpa"
         if position_bias is not None:
             attention_mask = with_position_bias(attention_mask, position_bias, implementation)
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        attention = self.back_end(implementation)
         if packing is not None:
             attention = packing.within_sequences(attention, implementation)
         output, weights = attention(
@@ -113,6 +113,10 @@ class SelfAttention(nn.Module):
         # (batch, sequence, heads, head_dim) -> (batch, sequence, hidden_size)
         output = output.reshape(*input_shape, -1).contiguous()
         return self.dropout(self.project_output(output)), weights
+
+    def back_end(self, implementation: str) -> Callable:
+        """What computes attention, by transformers' name for it."""
+        return ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
 
     def project(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Queries, keys and values of all heads, each of the shape of `hidden_states`."""

@@ -1,9 +1,9 @@
 """Measure hf_ffn beside transformers and whatever other libraries are installed, on this machine.
 
-`python scripts/benchmark.py [feed-forward | ragged | vision | train | memory | load | growth | all]`: each contender
-must compute the same thing first; those that do are run in turn, round by round. Ratios are medians of the ratio to
-the table's first row within a round, so that they hold where times drift. Peers beside transformers: `pip install
-'.[bench]'`, after torch.
+`python scripts/benchmark.py [feed-forward | ragged | vision | train | memory | load | accuracy | growth | all]`: each
+contender must compute the same thing first; those that do are run in turn, round by round. Ratios are medians of the
+ratio to the table's first row within a round, so that they hold where times drift. `accuracy` fine-tunes two small
+models and asks what bfloat16 and int8 cost them. Peers beside transformers: `pip install '.[bench]'`, after torch.
 """
 
 import argparse
@@ -33,6 +33,7 @@ COMMANDS = {
     "train": (80.0, 3.0),
     "memory": (0.0, 0.0),
     "load": (30.0, 3.0),
+    "accuracy": (0.0, 0.0),
     "growth": (40.0, 2.0),
 }
 LIBRARIES = ("torch", "transformers", "timm", "onnxruntime", "openvino", "ctranslate2")

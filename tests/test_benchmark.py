@@ -16,7 +16,7 @@ import benchmark  # noqa: E402
 
 from bench import measure  # noqa: E402
 from bench.measure import Contender, Timing, compare, relative_error  # noqa: E402
-from bench.ragged import Batch  # noqa: E402
+from bench.ragged import Batch, Groups  # noqa: E402
 
 
 @pytest.fixture
@@ -109,12 +109,15 @@ def test_errors_are_relative() -> None:
     assert relative_error(torch.tensor([3.0, 4.4]), torch.tensor([3.0, 4.0])) == pytest.approx(0.08)
 
 
-def test_sorting_by_length_gives_the_tokens_back_in_their_order() -> None:
+@pytest.mark.parametrize(
+    ("count", "shapes"), [(2, [(5, 4), (5, 9)]), (4, [(3, 3), (3, 5), (3, 8), (1, 9)]), (1, [(10, 9)])]
+)
+def test_sorting_by_length_gives_the_tokens_back_in_their_order(count: int, shapes: list[tuple[int, int]]) -> None:
     batch = Batch([3, 9, 1, 4, 4, 7, 2, 5, 6, 8], vocab_size=50)
-    states = [group[0][..., None].float() for group in batch.groups]
-    assert [len(state) for state in states] == [2, 2, 2, 2, 2]
-    assert [state.shape[1] for state in states] == [2, 4, 5, 7, 9]
-    assert torch.equal(batch.sorted_tokens(states)[:, 0], torch.cat(batch.sequences).float())
+    groups = Groups(batch, count)
+    states = [group[0][..., None].float() for group in groups.padded]
+    assert [tuple(state.shape[:2]) for state in states] == shapes
+    assert torch.equal(groups.tokens(states)[:, 0], torch.cat(batch.sequences).float())
     assert torch.equal(batch.ids[batch.real], torch.cat(batch.sequences))
 
 
@@ -128,6 +131,7 @@ def test_sorting_by_length_gives_the_tokens_back_in_their_order() -> None:
         ("memory", 1, "hf_ffn, feed_forward_memory='input'"),
         ("growth", 4, "64"),
         pytest.param("load", 2, "hf_ffn, converting the same", marks=pytest.mark.slow),
+        pytest.param("accuracy", 2, "hf_ffn, optimised, int8", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.usefixtures("no_time")
@@ -145,9 +149,9 @@ def test_every_command_measures_ours_and_writes_what_it_found(
     for section in sections:
         assert section["title"] in printed
         for row in section["rows"]:
-            assert set(row) == {"name", "status", "median_s", "ratio", "spread", "error"}
+            assert set(row) == {"name", "status", "median_s", "ratio", "spread", "error", "value"}
             assert not row["status"].startswith("computes something else"), row
-            if row["name"].startswith(("hf_ffn", "transformers", "bound")) and command != "memory":
+            if row["name"].startswith(("hf_ffn", "transformers", "bound")):
                 assert row["status"] == "ok", row
     assert any(ours in row["name"] for section in sections for row in section["rows"])
     if plot:
@@ -159,4 +163,4 @@ def test_what_is_kept_a_token_is_what_the_configuration_promises(tmp_path: Path)
     benchmark.main(["memory", "--quick", "--json", str(tmp_path / "found.json")])
     (section,) = json.loads((tmp_path / "found.json").read_text())["sections"]["memory"]
     # 4 bytes for each of hidden_size=64 and intermediate_size=256 numbers
-    assert [row["status"] for row in section["rows"]] == ["2,304 bytes", "2,304 bytes", "1,280 bytes", "256 bytes"]
+    assert [row["value"] for row in section["rows"]] == ["2,304 bytes", "2,304 bytes", "1,280 bytes", "256 bytes"]

