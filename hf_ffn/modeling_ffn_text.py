@@ -147,14 +147,14 @@ class FFNTextModel(FFNTextPreTrainedModel):
     ) -> torch.Tensor:
         """Run the encoder on real tokens alone: `(batch, sequence, hidden_size)` to the same, zeros at padding."""
         # Within a sequence nothing is masked, but for what is too far away.
-        by_blocks = self.config._attn_implementation == "flex_attention"
-        masks: dict[str, torch.Tensor | BlockMask | None] = {"full_attention": packing.block_mask() if by_blocks else None}
-        if "sliding_attention" in (self.config.layer_types or []):
-            masks["sliding_attention"] = (
-                packing.block_mask(self.config.sliding_window)
-                if by_blocks
-                else MASKS["sliding_attention"](self.config, hidden_states[:1], None)
-            )
+        masks: dict[str, torch.Tensor | BlockMask | None] = {"full_attention": None}
+        local = "sliding_attention" in (self.config.layer_types or [])
+        if self.config._attn_implementation == "flex_attention":
+            masks["full_attention"] = packing.block_mask()
+            if local:
+                masks["sliding_attention"] = packing.block_mask(self.config.sliding_window)
+        elif local:
+            masks["sliding_attention"] = MASKS["sliding_attention"](self.config, hidden_states[:1], None)
         if position_embeddings is not None:
             position_embeddings = {
                 layer_type: (packing.pack(cos), packing.pack(sin))

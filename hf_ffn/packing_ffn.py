@@ -121,8 +121,8 @@ class Packing:
     def block_mask(self, window: int | None = None) -> BlockMask:
         """Make flex attention's mask: a token sees those of its own sequence.
 
-        It is worked out from each token's first and last key, without `(tokens, tokens)` numbers and without compiling,
-        and masks with and without a window, of any number of tokens, share one compiled kernel.
+        It is worked out from each token's first and last key, without `(tokens, tokens)` numbers, and not compiled.
+        Masks with and without a window, for any number of tokens, share one compiled kernel.
 
         Args:
             window: farthest key of local layers, in places of the padded row, as masks of padded batches count it.
