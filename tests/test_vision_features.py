@@ -114,6 +114,10 @@ def test_a_window_bias_refuses_a_back_end_that_cannot_add_it(tmp_path: Path) -> 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_adds_a_window_bias(tmp_path: Path) -> None:
     _, model = converted("beit", "FFNVisionModel", tmp_path)
+    tables = [parameter for name, parameter in model.named_parameters() if name.endswith("table")]
+    assert tables
+    for table in tables:
+        torch.nn.init.normal_(table)
     model.set_attn_implementation("eager")
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         expected = model(images()).last_hidden_state
