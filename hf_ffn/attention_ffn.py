@@ -95,7 +95,9 @@ class SelfAttention(nn.Module):
 
         # A block built outside a model has no back end chosen for it yet.
         implementation = self.config._attn_implementation or "sdpa"
-        if position_bias is not None:
+        if position_bias is not None and implementation == "flex_attention":
+            kwargs["position_bias"] = position_bias.expand(len(query), -1, -1, -1)
+        elif position_bias is not None:
             attention_mask = with_position_bias(attention_mask, position_bias, implementation)
         attention = self.back_end(implementation)
         if packing is not None:

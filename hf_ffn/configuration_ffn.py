@@ -64,10 +64,11 @@ class FFNTextConfig(FFNConfig):
             embeddings.
         unpad (`"auto"`, `"always"` or `"never"`, defaults to `"auto"`): Whether padding is left out of the encoder's
             computation; hidden states at padding are zeros then, and at tokens the same up to rounding. `"auto"`:
-            where there is padding to save, on CPU or with flash attention; not where a row begins with padding, for
-            heads may read that place; nor for answers to questions, whose loss counts padding. `"always"`: with every
-            mask. Attention weights, all layers' hidden states, captured graphs, and training with stochastic depth
-            are computed with padding always. May be set at any time.
+            where there is padding to save, on CPU or with flash or flex attention; not where a row begins with
+            padding, for heads may read that place; nor for answers to questions, whose loss counts padding; nor with
+            flex attention and relative position biases on CPU, for which torch 2.13 does not compile it. `"always"`:
+            with every mask. Attention weights, all layers' hidden states, captured graphs, and training with
+            stochastic depth are computed with padding always. May be set at any time.
     """
 
     model_type = "hf_ffn_text"

@@ -5,6 +5,7 @@ This file travels with every saved checkpoint, so it imports only torch, transfo
 
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import initialization as init
 from transformers.masking_utils import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from transformers.modeling_outputs import (
@@ -146,8 +147,13 @@ class FFNTextModel(FFNTextPreTrainedModel):
     ) -> torch.Tensor:
         """Run the encoder on real tokens alone: `(batch, sequence, hidden_size)` to the same, zeros at padding."""
         # Within a sequence nothing is masked, but for what is too far away.
-        masks: dict[str, torch.Tensor | None] = {"full_attention": None}
-        if "sliding_attention" in (self.config.layer_types or []):
+        masks: dict[str, torch.Tensor | BlockMask | None] = {"full_attention": None}
+        local = "sliding_attention" in (self.config.layer_types or [])
+        if self.config._attn_implementation == "flex_attention":
+            masks["full_attention"] = packing.block_mask()
+            if local:
+                masks["sliding_attention"] = packing.block_mask(self.config.sliding_window)
+        elif local:
             masks["sliding_attention"] = MASKS["sliding_attention"](self.config, hidden_states[:1], None)
         if position_embeddings is not None:
             position_embeddings = {

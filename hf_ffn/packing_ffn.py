@@ -3,6 +3,9 @@
 Every token goes through projections, LayerNorms and the feed-forward block by itself, and attention runs within each
 sequence. So the padding of a batch can be left out before the first block, and put back as zeros after the last one.
 
+Eager and sdpa attention are called sequence by sequence. Flash attention takes the bounds of the sequences, and flex
+attention a mask of blocks; either is called once a layer.
+
 This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
 """
 
@@ -12,12 +15,17 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.attention.flex_attention import BlockMask
+from transformers.integrations.flex_attention import compile_friendly_flex_attention
 from transformers.utils import is_tracing
 
 from .configuration_ffn import FFNTextConfig
 
 # Where a batch holds less padding than this share, leaving it out gains less than it costs.
 LEAST_PADDING = 0.05
+
+# Queries, and keys, whose attention flex attention computes or leaves out together: torch's default.
+BLOCK_SIZE = 128
 
 # Where one sequence's tokens lie in its padded row.
 Positions = slice | torch.Tensor
@@ -69,8 +77,11 @@ class Packing:
     def within_sequences(self, attention: Callable, implementation: str) -> Callable:
         """Make an attention back end work within each sequence of `(1, heads, tokens, head_dim)`.
 
-        A mask is then of the padded row, `(1, heads or 1, sequence, sequence)`, and the same for all sequences.
+        A mask is then of the padded row, `(1, heads or 1, sequence, sequence)`, and the same for all sequences; but
+        for flex attention it is what `block_mask` makes.
         """
+        if implementation == "flex_attention":
+            return self.by_blocks(attention)
         return self.by_variable_lengths(attention) if "flash" in implementation else self.one_by_one(attention)
 
     def one_by_one(self, attention: Callable) -> Callable:
@@ -107,6 +118,79 @@ class Packing:
 
         return attend
 
+    def block_mask(self, window: int | None = None) -> BlockMask:
+        """Make flex attention's mask: a token sees those of its own sequence.
+
+        It is worked out from each token's first and last key, without `(tokens, tokens)` numbers, and not compiled.
+        Masks with and without a window, for any number of tokens, share one compiled kernel.
+
+        Args:
+            window: farthest key of local layers, in places of the padded row, as masks of padded batches count it.
+        """
+        tokens, length = len(self.indices), self.shape[1]
+        reach = length if window is None else window
+        # Rows lie so far apart that none is within reach of another.
+        places = self.indices // length * (length + reach) + self.indices % length
+        first = torch.searchsorted(places, places - reach)
+        last = torch.searchsorted(places, places + reach, right=True) - 1
+
+        def sees(batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+            return (first[query] <= key) & (key <= last[query])
+
+        # Neither bound ever falls, so that a block of queries sees all blocks from its first query's to its last's.
+        starts = torch.arange(0, tokens, BLOCK_SIZE, device=self.indices.device)
+        first_block = first[starts] // BLOCK_SIZE
+        last_block = last[(starts + BLOCK_SIZE - 1).clamp(max=tokens - 1)] // BLOCK_SIZE
+        blocks = first_block[:, None] + torch.arange(len(starts), device=starts.device)
+        return BlockMask.from_kv_blocks(
+            # (blocks,) and (blocks, blocks) -> with a batch and a head of one
+            (last_block - first_block + 1).int()[None, None],
+            blocks.clamp(max=len(starts) - 1).int()[None, None],
+            BLOCK_SIZE=BLOCK_SIZE,
+            mask_mod=sees,
+            seq_lengths=(tokens, tokens),
+        )
+
+    def by_blocks(self, attention: Callable) -> Callable:
+        """One call of flex attention; a position bias of the padded row is looked up by the tokens' places in it."""
+        position = self.indices % self.shape[1]
+
+        def attend(
+            module: nn.Module,
+            query: torch.Tensor,
+            key: torch.Tensor,
+            value: torch.Tensor,
+            attention_mask: BlockMask,
+            scaling: float,
+            dropout: float = 0.0,
+            position_bias: torch.Tensor | None = None,
+            **kwargs: Any,
+        ) -> tuple[torch.Tensor, torch.Tensor | None]:
+            kwargs = {"scaling": scaling, "dropout": dropout, **kwargs}
+            # transformers refuses dropout, and knows of no bias but one for all pairs of tokens in the packed row.
+            if position_bias is None or dropout > 0:
+                return attention(module, query, key, value, attention_mask, **kwargs)
+
+            def biased(
+                score: torch.Tensor, batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor
+            ) -> torch.Tensor:
+                return score + position_bias[0, head, position[query], position[key]]
+
+            output = compile_friendly_flex_attention(
+                query,
+                key,
+                value,
+                training=module.training,
+                score_mod=biased,
+                block_mask=attention_mask,
+                scale=scaling,
+                kernel_options=kwargs.get("kernel_options"),
+            )
+            # (1, heads, tokens, head_dim) -> (1, tokens, heads, head_dim)
+            return output.transpose(1, 2), None
+
+        return attend
+
 
 def packing_for(
     config: FFNTextConfig,
@@ -133,13 +217,17 @@ def packing_for(
     if asked or kwargs.get("is_causal") or (training and config.drop_path_rate > 0):
         return None
     implementation = config._attn_implementation or "sdpa"
-    if implementation not in ("eager", "sdpa") and "flash" not in implementation:
+    if implementation not in ("eager", "sdpa", "flex_attention") and "flash" not in implementation:
         return None
     real = attention_mask != 0
     tokens = int(real.sum())
     if unpad == "auto":
+        on_cpu = hidden_states.device.type == "cpu"
         # On a GPU a call a sequence is slower than computing padding.
-        slow = hidden_states.device.type != "cpu" and "flash" not in implementation
+        slow = not on_cpu and implementation in ("eager", "sdpa")
+        # For CPU torch (2.13) cannot compile the look-up of a bias by position, where the number of tokens changes.
+        if on_cpu and implementation == "flex_attention" and config.relative_attention_num_buckets is not None:
+            return None
         # What heads read of a row's first place must be the same, even where that is padding.
         if slow or tokens > (1 - LEAST_PADDING) * real.numel() or not bool(real[:, 0].all()):
             return None

@@ -111,7 +111,8 @@ def with_position_bias(
     """
     if implementation not in ("eager", "sdpa"):
         raise ValueError(
-            f"attn_implementation='{implementation}' cannot add this model's position bias: use 'eager' or 'sdpa'"
+            f"attn_implementation='{implementation}' cannot add this model's position bias: use 'eager', 'sdpa' or "
+            "'flex_attention'"
         )
     if attention_mask is None:
         return position_bias

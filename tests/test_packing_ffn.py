@@ -1,14 +1,17 @@
 """Packing: without padding, tokens become what they become with it."""
 
+import math
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_block_mask, create_mask
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from hf_ffn.packing_ffn import Packing
+from hf_ffn.modeling_ffn_text import MASKS as MASKS_OF_LAYERS
+from hf_ffn.packing_ffn import Packing, packing_for
 
-from tiny import BERT_CLASSES, ffn_model, labels_for, text_inputs
+from tiny import BERT_CLASSES, ffn_model, ffn_text_config, labels_for, text_inputs
 
 HEADS = sorted(set(BERT_CLASSES.values()) - {"FFNTextModel"})
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -57,6 +60,33 @@ def lengths_that_are_computed(model: Any, **inputs: Any) -> list[tuple[int, ...]
     return seen
 
 
+def states_and_gradients(model: Any, inputs: dict[str, torch.Tensor], unpad: str) -> dict[str, torch.Tensor]:
+    """The hidden states, and the gradient of each parameter that has one, when all tokens count."""
+    model.zero_grad()
+    states = model(**inputs, unpad=unpad).last_hidden_state
+    tokens = states[inputs["attention_mask"] == 1]
+    (tokens * torch.linspace(-1, 1, tokens.numel()).view_as(tokens)).sum().backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return {"states": states.detach(), **gradients}
+
+
+def assert_the_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], real: torch.Tensor) -> None:
+    """Fail where tokens' states differ by more than 1e-5, or gradients do."""
+    assert found["states"].shape == expected["states"].shape
+    torch.testing.assert_close(found["states"][real], expected["states"][real], atol=1e-5, rtol=0)
+    gradients = [{name: tensor for name, tensor in each.items() if name != "states"} for each in (found, expected)]
+    assert_the_same_gradients(*gradients)
+
+
+def assert_the_same_gradients(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    """Fail where a parameter's gradient differs by more than a hundred-thousandth of it."""
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        size, error = gradient.norm().item(), (found[name] - gradient).norm().item()
+        # A bias of keys that turns no attention has none but rounding (2e-7 at most; the others from 2e-2 on).
+        assert error <= (1e-5 * size if size > 1e-6 else 1e-6), f"{name}: {error} of {size}"
+
+
 # The same results
 
 
@@ -66,24 +96,9 @@ def lengths_that_are_computed(model: Any, **inputs: Any) -> list[tuple[int, ...]
 def test_tokens_and_gradients_are_those_of_the_padded_batch(encoder: str, kind: str, implementation: str) -> None:
     model = ffn_model("FFNTextModel", attn_implementation=implementation, **ENCODERS[encoder])
     inputs = batch_of(model.config, kind)
-    real = inputs["attention_mask"] == 1
-    results = []
-    for unpad in ("never", "always"):
-        model.zero_grad()
-        states = model(**inputs, unpad=unpad).last_hidden_state
-        weight = torch.linspace(-1, 1, states[real].numel()).view_as(states[real])
-        (states[real] * weight).sum().backward()
-        gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-        results.append((states.detach(), gradients))
-    (padded, expected), (packed, found) = results
-    assert packed.shape == padded.shape
-    torch.testing.assert_close(packed[real], padded[real], atol=1e-5, rtol=0)
-    assert not packed[~real].any()
-    assert expected.keys() == found.keys()
-    for name, gradient in expected.items():
-        torch.testing.assert_close(
-            found[name], gradient, atol=2e-5 * max(1.0, gradient.abs().max().item()), rtol=1e-4, msg=name
-        )
+    padded, packed = (states_and_gradients(model, inputs, unpad) for unpad in ("never", "always"))
+    assert not packed["states"][inputs["attention_mask"] == 0].any()
+    assert_the_same(packed, padded, inputs["attention_mask"] == 1)
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
@@ -113,12 +128,9 @@ def test_every_head_trains_the_same(name: str, checkpointing: bool) -> None:
         model.zero_grad()
         loss = model(**batch).loss
         loss.backward()
-        results.append(
-            {"loss": loss.detach(), **{n: p.grad for n, p in model.named_parameters() if p.grad is not None}}
-        )
-    assert results[0].keys() == results[1].keys()
-    for key, tensor in results[0].items():
-        torch.testing.assert_close(results[1][key], tensor, atol=1e-5, rtol=1e-4, msg=key)
+        results.append((loss.item(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}))
+    assert results[1][0] == pytest.approx(results[0][0], rel=1e-5)
+    assert_the_same_gradients(results[1][1], results[0][1])
 
 
 def test_flash_attention_gets_the_bounds_of_the_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +161,172 @@ def test_flash_attention_gets_the_bounds_of_the_sequences(monkeypatch: pytest.Mo
     assert given == [[0, 8, 11, 23, 27]] * 3
 
 
+# Flex attention
+
+
+def flex_written_out(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    block_mask: Any,
+    scale: float,
+    score_mod: Any = None,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """What flex attention computes, with gradients, which torch has for GPUs alone."""
+    batch, heads, tokens = (torch.arange(size) for size in query.shape[:3])
+    at = (batch[:, None, None, None], heads[:, None, None], tokens[:, None], tokens)
+    scores = query @ key.transpose(2, 3) * scale
+    if score_mod is not None:
+        scores = score_mod(scores, *at)
+    blocks = block_mask.to_dense().bool().repeat_interleave(128, -1).repeat_interleave(128, -2)
+    seen = block_mask.mask_mod(*at) & blocks[..., : len(tokens), : len(tokens)]
+    return scores.masked_fill(~seen, -math.inf).softmax(-1) @ value
+
+
+@pytest.fixture
+def flex_calls(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
+    """Have flex attention written out, and note the shape of each call's queries."""
+    calls = []
+
+    def noted(query: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(query.shape)
+        return flex_written_out(query, *args, **kwargs)
+
+    for module in ("hf_ffn.packing_ffn", "transformers.integrations.flex_attention"):
+        monkeypatch.setattr(f"{module}.compile_friendly_flex_attention", noted)
+    return calls
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_flex_attention_computes_tokens_as_in_the_padded_batch(encoder: str, kind: str) -> None:
+    model = ffn_model("FFNTextModel", attn_implementation="eager", **ENCODERS[encoder])
+    inputs = batch_of(model.config, kind)
+    real = inputs["attention_mask"] == 1
+    # Compiling takes half a minute; uncompiled it computes the same.
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        expected = model(**inputs, unpad="never").last_hidden_state
+        model.set_attn_implementation("flex_attention")
+        found = model(**inputs, unpad="always").last_hidden_state
+        # A query without any key is not a number there, or nothing, which says nothing of tokens.
+        padded = model(**inputs, unpad="never").last_hidden_state
+    torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=0)
+    torch.testing.assert_close(padded[real], expected[real], atol=1e-5, rtol=0)
+    assert not found[~real].any()
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_flex_attention_has_the_gradients_of_the_padded_batch(encoder: str, flex_calls: list[torch.Size]) -> None:
+    model = ffn_model("FFNTextModel", attn_implementation="eager", **ENCODERS[encoder])
+    inputs = batch_of(model.config, "scattered")
+    expected = states_and_gradients(model, inputs, "never")
+    model.set_attn_implementation("flex_attention")
+    found = states_and_gradients(model, inputs, "always")
+    # One call a layer, of all tokens
+    assert flex_calls == [(1, 4, 27, 8)] * 3
+    assert_the_same(found, expected, inputs["attention_mask"] == 1)
+
+
+@pytest.mark.parametrize("window", [None, 1, 2, 60, 1000])
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_the_block_mask_lets_tokens_see_what_the_padded_batch_lets_them(window: int | None, share: float) -> None:
+    torch.manual_seed(0)
+    real = torch.rand(9, 150) < share
+    real[4] = False
+    real[6, :70] = real[6, 71:] = False
+    real[6, 70] = True
+    packing = Packing.of(real)
+    mask = packing.block_mask(window)
+
+    config = ffn_text_config(sliding_window=window, attn_implementation="eager")
+    kind = MASKS_OF_LAYERS["full_attention" if window is None else "sliding_attention"]
+    padded = kind(config, torch.zeros(9, 150, 1), real)
+    allowed = torch.zeros(len(packing.indices), len(packing.indices), dtype=torch.bool)
+    for row in range(9):
+        own = packing.indices // 150 == row
+        allowed[own[:, None] & own] = (padded[row, 0] == 0)[real[row]][:, real[row]].flatten()
+    assert torch.equal(create_mask(mask.mask_mod, 1, 1, *allowed.shape, device="cpu")[0, 0], allowed)
+
+    # By the definition: every pair of tokens asked
+    expected = create_block_mask(mask.mask_mod, 1, 1, *allowed.shape, device="cpu", separate_full_blocks=False)
+    assert mask.shape == expected.shape
+    for name in ("kv_num_blocks", "q_num_blocks"):
+        assert torch.equal(getattr(mask, name), getattr(expected, name)), name
+    assert torch.equal(mask.to_dense(), expected.to_dense())
+
+
+@pytest.mark.slow
+def test_flex_attention_is_compiled_for_all_numbers_of_tokens_and_both_kinds_of_layers() -> None:
+    torch._dynamo.reset()
+    model = ffn_model("FFNTextModel", max_position_embeddings=200, unpad="always", **ENCODERS["sliding window"])
+    graphs = []
+    for lengths in ([10, 3], [20, 30, 4], [200, 7], [99, 180, 140], [100, 3], [150, 150, 150, 2]):
+        mask = torch.zeros(len(lengths), 200, dtype=torch.long)
+        for row, length in zip(mask, lengths, strict=True):
+            row[:length] = 1
+        ids = torch.randint(1, 99, mask.shape, generator=torch.Generator().manual_seed(3))
+        with torch.no_grad():
+            model.set_attn_implementation("eager")
+            expected = model(ids, mask).last_hidden_state
+            model.set_attn_implementation("flex_attention")
+            found = model(ids, mask).last_hidden_state
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    # One for a single number of tokens, one for any in a single block, one for any in several.
+    assert graphs[0] > 0
+    assert graphs[2:] == [graphs[0] + 2] * 4
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("encoder", ["rotary", "relative bias"])
+def test_flex_attention_refuses_dropout_as_transformers_does(encoder: str) -> None:
+    model = ffn_model("FFNTextModel", attn_implementation="flex_attention", **ENCODERS[encoder]).train()
+    assert model.config.attention_probs_dropout_prob > 0
+    with pytest.raises(ValueError, match="`flex_attention` does not support `dropout`"):
+        model(**batch_of(model.config, "right"), unpad="always")
+
+
+# What it does not depend on
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa", "flex_attention"])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_no_sequence_sees_another(encoder: str, implementation: str, flex_calls: list[torch.Size]) -> None:
+    model = ffn_model("FFNTextModel", attn_implementation=implementation, **ENCODERS[encoder])
+    inputs = batch_of(model.config, "scattered")
+    other = {**inputs, "input_ids": inputs["input_ids"].clone()}
+    other["input_ids"][2] = other["input_ids"][2].flip(0)
+    with torch.no_grad():
+        before, after = (model(**each, unpad="always").last_hidden_state for each in (inputs, other))
+    assert torch.equal(before[[0, 1, 3]], after[[0, 1, 3]])
+    assert not torch.allclose(before[2], after[2], atol=1e-2)
+
+
 # When it packs
+
+
+@pytest.mark.parametrize(
+    ("implementation", "packed"), [("eager", False), ("sdpa", False), ("flex_attention", True), ("flash_x", True)]
+)
+def test_on_a_gpu_it_packs_where_one_call_serves_all_sequences(implementation: str, packed: bool) -> None:
+    config = ffn_text_config(attn_implementation=implementation, relative_attention_num_buckets=8)
+    mask = batch_of(config, "right")["attention_mask"]
+    elsewhere = torch.empty(4, 12, 32, device="meta")
+    assert (packing_for(config, mask, elsewhere, "auto", False, {}) is not None) == packed
+
+
+@pytest.mark.parametrize(("encoder", "shape"), [("rotary", (1, 26)), ("relative bias", (4, 12))])
+def test_flex_attention_packs_on_cpu_but_for_a_relative_bias(
+    encoder: str, shape: tuple[int, int], flex_calls: list[torch.Size]
+) -> None:
+    model = ffn_model("FFNTextModel", attn_implementation="flex_attention", **ENCODERS[encoder])
+    inputs = batch_of(model.config, "right")
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        assert lengths_that_are_computed(model, **inputs) == [shape]
+        assert lengths_that_are_computed(model, **inputs, unpad="always") == [(1, 26)]
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,9 @@ def test_masked_places_stay_masked_under_a_bias() -> None:
 
 def test_a_back_end_that_cannot_add_a_bias_is_refused() -> None:
     attention = SelfAttention(ffn_text_config(**BUCKETS))
-    attention.config._attn_implementation = "flex_attention"
-    with pytest.raises(ValueError, match=r"attn_implementation='flex_attention' cannot add .* use 'eager' or 'sdpa'"):
+    attention.config._attn_implementation = "flash_attention_2"
+    message = r"attn_implementation='flash_attention_2' cannot add .* use 'eager', 'sdpa' or 'flex_attention'"
+    with pytest.raises(ValueError, match=message):
         attention(torch.randn(1, 6, 32), position_bias=torch.zeros(1, 4, 6, 6))
 
 

@@ -106,9 +106,23 @@ def test_the_window_bias_depends_on_the_offset_alone() -> None:
 
 def test_a_window_bias_refuses_a_back_end_that_cannot_add_it(tmp_path: Path) -> None:
     _, model = converted("beit", "FFNVisionModel", tmp_path)
-    model.config._attn_implementation = "flex_attention"
+    model.config._attn_implementation = "flash_attention_2"
     with pytest.raises(ValueError, match="cannot add this model's position bias"):
         model(images())
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_adds_a_window_bias(tmp_path: Path) -> None:
+    _, model = converted("beit", "FFNVisionModel", tmp_path)
+    tables = [parameter for name, parameter in model.named_parameters() if name.endswith("table")]
+    assert tables
+    for table in tables:
+        torch.nn.init.normal_(table)
+    model.set_attn_implementation("eager")
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        expected = model(images()).last_hidden_state
+        model.set_attn_implementation("flex_attention")
+        torch.testing.assert_close(model(images()).last_hidden_state, expected, atol=1e-5, rtol=0)
 
 
 def test_rotary_positions_leave_tokens_before_the_patches_alone() -> None:

@@ -1,5 +1,6 @@
 """The mathematics of a step, in one process and several tasks: how it is split changes nothing."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from accelerate import Accelerator
 from torch import nn
 
@@ -38,11 +41,14 @@ class Rows(list):
         self.epoch = epoch
 
 
-def texts(labels: Callable[[int, int], Any]) -> tuple[Rows, Callable]:
-    """21 sequences of 3 to 9 tokens, and how to make a padded batch of some."""
+# 21 sequences of 3 to 9 tokens
+LENGTHS = [3 + index % 7 for index in range(21)]
+
+
+def texts(labels: Callable[[int, int], Any], lengths: list[int] = LENGTHS) -> tuple[Rows, Callable]:
+    """Sequences of so many tokens, and how to make a padded batch of some."""
     rows = Rows()
-    for index in range(21):
-        length = 3 + index % 7
+    for index, length in enumerate(lengths):
         ids = torch.randint(1, 40, (length,), generator=torch.Generator().manual_seed(index))
         rows.append({"input_ids": ids, "labels": torch.tensor(labels(index, length)), "id": index})
 
@@ -81,10 +87,18 @@ TASKS: dict[str, tuple[type, dict, Callable]] = {
 }
 
 
-def trained(tmp_path: Path, task: str, per_device: int, accumulation: int, **more: Any) -> Trainer:
+def trained(
+    tmp_path: Path,
+    task: str,
+    per_device: int,
+    accumulation: int,
+    lengths: list[int] = LENGTHS,
+    prepare: Callable[[nn.Module], Any] = lambda model: None,
+    **more: Any,
+) -> Trainer:
     """Train for 20 steps by plain gradient descent, in this layout of micro-batches."""
     model_class, head, labels = TASKS[task]
-    rows, collate = texts(labels)
+    rows, collate = texts(labels, lengths)
     names = None if task == "regression" else [f"class {i}" for i in range(3)]
     data = SimpleNamespace(task=task, train=rows, evaluation=rows, labels=names, collate=collate,
                            lengths=[len(row["input_ids"]) for row in rows])  # fmt: skip
@@ -98,6 +112,7 @@ def trained(tmp_path: Path, task: str, per_device: int, accumulation: int, **mor
     )
     Path(args.output_dir).mkdir(exist_ok=True)
     model = telling_model(model_class, FFNTextConfig(**TEXT, **head))
+    prepare(model)
     trainer = Trainer(Accelerator(cpu=True), model, data, args, 0, lambda model: None)
     trainer.run()
     return trainer
@@ -106,7 +121,12 @@ def trained(tmp_path: Path, task: str, per_device: int, accumulation: int, **mor
 @pytest.fixture
 def plain_descent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam divides by the gradient's size, and so makes rounding errors of zero gradients as large as any other."""
-    monkeypatch.setattr(torch.optim, "AdamW", lambda groups, lr, fused: torch.optim.SGD(groups, lr=lr))
+    monkeypatch.setattr(torch.optim, "AdamW", descend)
+
+
+def descend(groups: list[dict[str, Any]], lr: float, fused: bool) -> torch.optim.Optimizer:
+    """AdamW's arguments, plain gradient descent."""
+    return torch.optim.SGD(groups, lr=lr)
 
 
 @pytest.mark.usefixtures("plain_descent")
@@ -141,6 +161,59 @@ def test_a_resumed_run_goes_on_with_its_schedule_and_its_library(
     assert resumed.progress.history == whole.progress.history
     for name, tensor in resumed.model.state_dict().items():
         assert torch.equal(tensor, whole.model.state_dict()[name]), name
+
+
+# Sorted by length, a step's first half has padding and its second half has none.
+HALF_PADDED = [9, 3, 9, 4, 9, 9, 6, 8]
+
+
+def train_in_one_of_two_processes(rank: int, folder: str) -> None:
+    """A process of the test below: four of every eight sequences, with padding left out."""
+    os.environ.update(ACCELERATE_USE_CPU="true", WORLD_SIZE="2", RANK=str(rank), LOCAL_RANK=str(rank))
+    # accelerate asks for an address, and then uses the connection below.
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    torch.optim.AdamW = descend  # type: ignore[assignment, misc]
+    computed: set[tuple[int, ...]] = set()
+
+    def note_shapes(model: nn.Module) -> None:
+        first = model.base_model.encoder.layers[0]
+        first.register_forward_pre_hook(lambda block, inputs: computed.add(tuple(inputs[0].shape[:2])))
+
+    own = Path(folder) / str(rank)
+    own.mkdir()
+    trainer = trained(own, "token-classification", 4, 1, HALF_PADDED, note_shapes, group_by_length=True)
+    weights = trainer.accelerator.unwrap_model(trainer.model).state_dict()
+    torch.save({"weights": weights, "computed": computed}, own / "outcome.pt")
+    # One process must not take its connections down while the other still uses them.
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("plain_descent")
+def test_two_processes_without_padding_train_the_weights_of_one_with_it(tmp_path: Path) -> None:
+    task = "token-classification"
+
+    def pad(model: nn.Module) -> None:
+        model.config.unpad = "never"
+
+    padded = trained(tmp_path, task, 8, 1, HALF_PADDED, pad, group_by_length=True).model.state_dict()
+    mp.spawn(train_in_one_of_two_processes, args=(str(tmp_path),), nprocs=2)
+    outcomes = [torch.load(tmp_path / rank / "outcome.pt", weights_only=True) for rank in ("0", "1")]
+    # The one left out padding while the other had none.
+    assert (1, 21) in outcomes[0]["computed"]
+    assert (4, 9) in outcomes[1]["computed"]
+    fresh = telling_model(TASKS[task][0], FFNTextConfig(**TEXT, **TASKS[task][1])).state_dict()
+    update = distance(padded, fresh)
+    assert update > 0.1
+    for each in outcomes:
+        assert distance(each["weights"], padded) < 1e-6 * update
+
+
+def distance(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> float:
+    """The length of the difference of two states of a model."""
+    return torch.cat([(weights[name] - others[name]).flatten() for name in others]).norm().item()
 
 
 def test_the_loss_of_a_step_is_the_mean_over_its_labelled_items(tmp_path: Path) -> None:
