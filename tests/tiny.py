@@ -101,8 +101,8 @@ def telling_model(model_class: type[PreTrainedModel], config: PreTrainedConfig, 
     """A model whose faults show in its outputs, in eval mode.
 
     At initialisation (std 0.02, norms at the identity, biases at zero) a swapped activation or a lost bias changes
-    outputs by less than any sensible tolerance. Here weights are five times as large, and norms and biases are
-    away from where they start.
+    outputs by less than any sensible tolerance. Here weights are five times as large, and norms, biases, and tables
+    and tokens that start at zero are away from where they start.
     """
     torch.manual_seed(seed)
     model = model_class(config)
@@ -113,7 +113,9 @@ def telling_model(model_class: type[PreTrainedModel], config: PreTrainedConfig, 
                 if module.bias is not None:
                     module.bias.uniform_(-0.5, 0.5)
         for name, parameter in model.named_parameters():
-            if parameter.dim() > 1:
+            if not parameter.any():
+                parameter.normal_(std=0.3)
+            elif parameter.dim() > 1:
                 parameter.mul_(5)
             elif name.endswith("bias"):
                 parameter.add_(0.3 * torch.randn_like(parameter))
