@@ -10,10 +10,14 @@ import argparse
 import importlib
 import json
 import logging
+import multiprocessing
 import os
 import platform
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,18 +29,44 @@ import transformers
 
 from bench.measure import Timing
 
-# Each is a module of `bench` with `sections(quick, seconds)`; the seconds are of measuring, in a full and a quick run.
+# Each is a module of `bench` with `sections(quick, timing)`; the seconds are of measuring, in a full and a quick run.
 COMMANDS = {
-    "feed-forward": (45.0, 2.0),
-    "ragged": (150.0, 4.0),
-    "vision": (45.0, 2.0),
-    "train": (80.0, 3.0),
+    "feed-forward": (15.0, 2.0),
+    "ragged": (20.0, 4.0),
+    "vision": (10.0, 2.0),
+    "train": (20.0, 3.0),
     "memory": (0.0, 0.0),
-    "load": (30.0, 3.0),
+    "load": (0.0, 0.0),
     "accuracy": (0.0, 0.0),
-    "growth": (40.0, 2.0),
+    "growth": (15.0, 2.0),
 }
 LIBRARIES = ("torch", "transformers", "timm", "onnxruntime", "openvino", "ctranslate2")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to measure.
+
+    Attributes:
+        quick: on tiny models.
+        threads: of each library; None for torch's default.
+        processor_time: measure that, on one thread, in place of real time.
+    """
+
+    quick: bool
+    threads: int | None
+    processor_time: bool
+
+    def clock(self) -> Callable[[], float]:
+        return time.process_time if self.processor_time else time.perf_counter
+
+    def apply(self) -> None:
+        """Set up this process."""
+        transformers.logging.set_verbosity_error()
+        logging.getLogger("hf_ffn").setLevel(logging.ERROR)
+        transformers.logging.disable_progress_bar()
+        if self.threads or self.processor_time:
+            torch.set_num_threads(self.threads or 1)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -51,30 +81,42 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the growth curves there (runs growth too)")
-    options = parser.parse_args(arguments)
-    if options.threads or options.processor_time:
-        torch.set_num_threads(options.threads or 1)
-    clock = time.process_time if options.processor_time else time.perf_counter
+    asked = parser.parse_args(arguments)
+    options = Options(asked.quick, asked.threads, asked.processor_time)
+    options.apply()
     machine = describe_machine() | {"clock": "processor time" if options.processor_time else "real time"}
-    print("  ".join(f"{name} {value}" for name, value in machine.items()))
-    wanted = list(COMMANDS) if options.command == "all" else [options.command]
-    if options.plot and "growth" not in wanted:
+    print("  ".join(f"{name} {value}" for name, value in machine.items()), flush=True)
+    wanted = list(COMMANDS) if asked.command == "all" else [asked.command]
+    if asked.plot and "growth" not in wanted:
         wanted.append("growth")
-    results: dict[str, Any] = {"machine": machine, "quick": options.quick, "sections": {}}
-    for command in wanted:
-        started = time.perf_counter()
-        module = importlib.import_module(f"bench.{command.replace('-', '_')}")
-        found = results["sections"][command] = []
-        for section in module.sections(options.quick, Timing(COMMANDS[command][options.quick], clock)):
-            print(f"\n{section}", flush=True)
-            found.append(section.as_dict())
-        print(f"\n[{command}: {time.perf_counter() - started:.0f} s]", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
-    if options.plot:
+    measure_each = measure if len(wanted) == 1 or options.quick else measure_apart
+    results = {command: measure_each(command, options) for command in wanted}
+    if asked.json:
+        content = {"machine": machine, "quick": options.quick, "sections": results}
+        asked.json.write_text(json.dumps(content, indent=1))
+    if asked.plot:
         from bench.growth import plot
 
-        plot(results["sections"]["growth"], options.plot)
+        plot(results["growth"], asked.plot)
+
+
+def measure(command: str, options: Options) -> list[dict[str, Any]]:
+    """Measure, and print, the tables of one command."""
+    options.apply()
+    started = time.perf_counter()
+    module = importlib.import_module(f"bench.{command.replace('-', '_')}")
+    found = []
+    for section in module.sections(options.quick, Timing(COMMANDS[command][options.quick], options.clock())):
+        print(f"\n{section}", flush=True)
+        found.append(section.as_dict())
+    print(f"\n[{command}: {time.perf_counter() - started:.0f} s]", flush=True)
+    return found
+
+
+def measure_apart(command: str, options: Options) -> list[dict[str, Any]]:
+    """The same in a process of its own: the threads and memory of one command's libraries would disturb the next."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        return executor.submit(measure, command, options).result()
 
 
 def describe_machine() -> dict[str, str]:
@@ -98,7 +140,4 @@ def cpu_name() -> str:
 
 
 if __name__ == "__main__":
-    transformers.logging.set_verbosity_error()
-    logging.getLogger("hf_ffn").setLevel(logging.ERROR)
-    transformers.logging.disable_progress_bar()
     main(sys.argv[1:])

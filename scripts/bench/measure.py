@@ -9,7 +9,10 @@ from typing import Any
 import torch
 
 # Runs shorter than this many seconds are preceded by one that is not timed.
-WARM_UP_BELOW = 0.05
+WARM_UP_BELOW = 0.2
+# Seconds until the threads of the library that ran before have gone to sleep: OpenMP's and ONNX Runtime's go on
+# spinning for a while, and would take a processor away from whoever runs next.
+PAUSE = 0.1
 MOST_ROUNDS = 31
 
 
@@ -182,7 +185,8 @@ def interleaved(running: dict[str, Callable[[], Any]], timing: Timing) -> dict[s
         if done >= 3 and time.perf_counter() > end:
             break
         for name, run in running.items():
-            # What ran before leaves its own data in the caches, and threads that still spin.
+            time.sleep(PAUSE)
+            # What ran before leaves its own data in the caches.
             if times[name] and times[name][-1] < WARM_UP_BELOW:
                 run()
             started = timing.clock()

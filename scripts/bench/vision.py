@@ -26,12 +26,12 @@ class OnlyStates(nn.Module):
 
 
 def sections(quick: bool, timing: Timing) -> Iterator[Section]:
-    """One table, of a batch of eight images."""
+    """One table, of a batch of four images."""
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256}
     config = ViTConfig(**(sizes | {"image_size": 64} if quick else {}))
     torch.manual_seed(0)
     theirs = ViTModel(config, add_pooling_layer=False).eval()
-    pixels = torch.randn(2 if quick else 8, 3, config.image_size, config.image_size)
+    pixels = torch.randn(2 if quick else 4, 3, config.image_size, config.image_size)
     with torch.inference_mode():
         reference = theirs(pixels).last_hidden_state
 
