@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModel
 
 import hf_ffn
 from hf_ffn import FFNForMaskedLM, FFNTextConfig, FFNTextModel, FFNVisionModel, export_pretrained
+from hf_ffn.families.dinov3 import KNOWS_SQUARES_ALONE
 from hf_ffn.resizing_ffn import resized_rows
 
 from families import ROWS, Row
@@ -313,6 +314,8 @@ def test_short_texts_keep_their_outputs_in_every_family(row: Row, tmp_path: Path
 
 # Their own classes take images for squares, and would give another result or none.
 SQUARES_ALONE = {"clip", "siglip", "dinov2", "dinov2-with-registers", "beit", "data2vec-vision"}
+if KNOWS_SQUARES_ALONE:
+    SQUARES_ALONE |= {"dinov3", "dinov3-gated", "dinov3-without-biases"}
 
 
 @pytest.mark.parametrize("wide", [False, True])

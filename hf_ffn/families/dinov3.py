@@ -5,23 +5,34 @@ Blocks are gated in some sizes. There is no classifier in transformers.
 
 from typing import Any
 
+import transformers
+from packaging.version import Version
+
 from .family import Computed, Family, same
-from .vit import IMAGE_FIELDS, NO_DENSE_POOLER
+from .vit import IMAGE_FIELDS, NO_DENSE_POOLER, one_number
+
+# Before 5.18 its class knew but one number.
+KNOWS_SQUARES_ALONE = Version(transformers.__version__) < Version("5.18")
 
 
-def read_biases(theirs: Any) -> dict[str, Any]:
-    """Biases of the input projections, of which here only the keys' can be another than the others'."""
+def read_biases_and_size(theirs: Any) -> dict[str, Any]:
+    """The image size, and biases of the input projections, of which here the keys' alone can be another."""
     if theirs.query_bias != theirs.value_bias or (theirs.key_bias and not theirs.query_bias):
         raise ValueError(
             f"A dinov3_vit checkpoint with query_bias={theirs.query_bias}, key_bias={theirs.key_bias} and "
             f"value_bias={theirs.value_bias} does not convert (queries and values must be alike, keys may lack one)"
         )
-    return {"qkv_bias": theirs.query_bias, "key_bias": theirs.key_bias or not theirs.query_bias}
+    return {
+        "qkv_bias": theirs.query_bias,
+        "key_bias": theirs.key_bias or not theirs.query_bias,
+        "image_size": theirs.image_size,
+    }
 
 
-def write_biases(ours: Any) -> dict[str, Any]:
+def write_biases_and_size(ours: Any) -> dict[str, Any]:
     """The way back."""
     return {
+        "image_size": one_number(ours, "image_size", "dinov3") if KNOWS_SQUARES_ALONE else ours.image_size,
         "query_bias": ours.qkv_bias,
         "key_bias": ours.qkv_bias and ours.key_bias,
         "value_bias": ours.qkv_bias,
@@ -36,7 +47,7 @@ DINOV3 = Family(
         **same("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
         **same("layer_norm_eps", "initializer_range", "drop_path_rate", "num_register_tokens", "rope_theta"),
         **same("pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale"),
-        **IMAGE_FIELDS,
+        **{ours: theirs for ours, theirs in IMAGE_FIELDS.items() if ours != "image_size"},
         **NO_DENSE_POOLER,
         "attention_probs_dropout_prob": "attention_dropout",
         "attention_bias": "proj_bias",
@@ -44,7 +55,7 @@ DINOV3 = Family(
         "gated": "use_gated_mlp",
         "layer_scale_init_value": "layerscale_value",
     },
-    computed=Computed(("qkv_bias", "key_bias"), read_biases, write_biases),
+    computed=Computed(("qkv_bias", "key_bias", "image_size"), read_biases_and_size, write_biases_and_size),
     fixed={
         "norm_order": "pre",
         "hidden_dropout_prob": 0.0,
