@@ -51,10 +51,10 @@ $(BIN)/.bench: $(BIN)/.installed
 	@touch $@
 
 bench: $(BIN)/.bench ## Measure hf_ffn beside transformers, ONNX Runtime, OpenVINO and CTranslate2 (ten minutes)
-	$(BIN)/python scripts/benchmark.py all --json bench.json --plot bench.png
+	$(BIN)/python scripts/benchmark.py all --json bench.json --plot bench-pictures
 
 bench-quick: $(BIN)/.bench ## The same on tiny models: does it run, and is it right (a minute)
 	$(BIN)/python scripts/benchmark.py all --quick
 
 clean: ## Remove the environment and what was built
-	rm -rf $(VENV) build dist demo model-cards-work bench.json bench.png .cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist demo model-cards-work bench.json bench-pictures .cache .mypy_cache .pytest_cache .ruff_cache

@@ -80,24 +80,22 @@ def main(arguments: list[str] | None = None) -> None:
         help="measure that in place of real time, on one thread: for a machine that others use at the same time",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the growth curves there (runs growth too)")
+    parser.add_argument("--plot", type=Path, metavar="FOLDER", help="draw pictures of them into it")
     asked = parser.parse_args(arguments)
     options = Options(asked.quick, asked.threads, asked.processor_time)
     options.apply()
     machine = describe_machine() | {"clock": "processor time" if options.processor_time else "real time"}
     print("  ".join(f"{name} {value}" for name, value in machine.items()), flush=True)
     wanted = list(COMMANDS) if asked.command == "all" else [asked.command]
-    if asked.plot and "growth" not in wanted:
-        wanted.append("growth")
     measure_each = measure if len(wanted) == 1 or options.quick else measure_apart
     results = {command: measure_each(command, options) for command in wanted}
     if asked.json:
         content = {"machine": machine, "quick": options.quick, "sections": results}
         asked.json.write_text(json.dumps(content, indent=1))
     if asked.plot:
-        from bench.growth import plot
+        from bench.pictures import draw
 
-        plot(results["growth"], asked.plot)
+        print(*draw(results, asked.plot))
 
 
 def measure(command: str, options: Options) -> list[dict[str, Any]]:

@@ -138,8 +138,8 @@ def test_sorting_by_length_gives_the_tokens_back_in_their_order(count: int, shap
 def test_every_command_measures_ours_and_writes_what_it_found(
     command: str, least: int, ours: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plot = ["--plot", str(tmp_path / "plot.png")] if command == "growth" else []
-    benchmark.main([command, "--quick", "--json", str(tmp_path / "found.json"), *plot])
+    pictures = tmp_path / "pictures"
+    benchmark.main([command, "--quick", "--json", str(tmp_path / "found.json"), "--plot", str(pictures)])
     printed = capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["machine"]["torch"] == torch.__version__
@@ -154,8 +154,9 @@ def test_every_command_measures_ours_and_writes_what_it_found(
             if row["name"].startswith(("hf_ffn", "transformers", "bound")):
                 assert row["status"] == "ok", row
     assert any(ours in row["name"] for section in sections for row in section["rows"])
-    if plot:
-        assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    picture = {"growth": ["growth.png"], "memory": [], "accuracy": []}.get(command, ["ratios.png"])
+    assert [path.name for path in pictures.iterdir()] == picture
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures.iterdir())
 
 
 @pytest.mark.usefixtures("no_time")

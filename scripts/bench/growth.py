@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -75,24 +74,3 @@ def encoder(width: int, depth: int, length: int) -> Callable[[], Any]:
     heads = max(width // 64, 1)
     sizes = {"hidden_size": width, "intermediate_size": 4 * width, "num_attention_heads": heads}
     return prepared(Encoder(FFNConfig(num_hidden_layers=depth, **sizes)), torch.randn(1, length, width))
-
-
-def plot(panels: list[dict[str, Any]], path: Path) -> None:
-    """Draw the panels, both axes logarithmic."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(2, 2, figsize=(10, 7), layout="constrained")
-    for axis, name, found in zip(axes.flat, PANELS, panels, strict=True):
-        sizes = [int(row["name"]) for row in found["rows"]]
-        axis.plot(sizes, [row["median_s"] * 1e6 for row in found["rows"]], marker="o")
-        axis.set(xscale="log", yscale="log", xlabel=name, ylabel="µs a token")
-        axis.set_xticks(sizes, [str(size) for size in sizes], minor=False)
-        axis.minorticks_off()
-        axis.set_title(PANELS[name], fontsize=8)
-        axis.set_ylim(bottom=axis.get_ylim()[0] / 2, top=axis.get_ylim()[1] * 2)
-    figure.suptitle("hf_ffn, optimize_for_inference, float32")
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
