@@ -14,7 +14,7 @@ sys.path.insert(0, str(SCRIPTS))
 
 import benchmark  # noqa: E402
 
-from bench import measure  # noqa: E402
+from bench import limits, measure  # noqa: E402
 from bench.measure import Contender, Timing, compare, relative_error  # noqa: E402
 from bench.ragged import Batch, Groups  # noqa: E402
 
@@ -119,6 +119,19 @@ def test_sorting_by_length_gives_the_tokens_back_in_their_order(count: int, shap
     assert [tuple(state.shape[:2]) for state in states] == shapes
     assert torch.equal(groups.tokens(states)[:, 0], torch.cat(batch.sequences).float())
     assert torch.equal(batch.ids[batch.real], torch.cat(batch.sequences))
+
+
+def test_what_was_not_reached_is_said() -> None:
+    rows = [("transformers", 1.0), ("hf_ffn, optimised", 0.4), ("CTranslate2", 0.5), ("OpenVINO, sorted in 2", None)]
+    table = {"title": "encoder, ragged, short", "rows": [{"name": name, "ratio": ratio} for name, ratio in rows]}
+    found = limits.check({"ragged": [table], "memory": []})
+    assert [(limit.over, limit.at_most, ratio) for limit, ratio in found] == [
+        ("transformers", 0.39, 0.4),
+        ("CTranslate2", 0.85, 0.8),
+    ]
+    _, first, second = limits.told(found).splitlines()
+    assert first.split()[:4] == ["0.40", "0.39", "NOT", "REACHED"]
+    assert second.split()[:3] == ["0.80", "0.85", "ragged,"]
 
 
 @pytest.mark.parametrize(

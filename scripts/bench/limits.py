@@ -1,0 +1,72 @@
+"""What the benchmark should show on a processor with bfloat16 and int8 instructions, and whether it did."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most time that one row of a table may take, over another's.
+
+    Attributes:
+        table: how its title ends.
+        ours: name of the row.
+        over: name of the row that it is compared with.
+        at_most: the ratio.
+    """
+
+    table: str
+    ours: str
+    over: str
+    at_most: float
+
+
+BLOCK, BOUND = "hf_ffn, optimize_for_inference", "bound: bare products"
+FLOAT32, BFLOAT16, INT8 = "hf_ffn, optimised", "hf_ffn, optimised, bfloat16", "hf_ffn, optimised, int8"
+
+LIMITS = [
+    *(Limit(f"{tokens} tokens, float32", BLOCK, BOUND, 1.05) for tokens in (128, 512, 4096)),
+    *(Limit(f"{tokens} tokens, bfloat16", BLOCK, BOUND, 1.05) for tokens in (128, 512, 4096)),
+    Limit("ragged, short", FLOAT32, "transformers", 0.39),
+    Limit("ragged, short", BFLOAT16, "transformers", 0.21),
+    Limit("ragged, short", INT8, "transformers", 0.14),
+    Limit("ragged, longer", FLOAT32, "transformers", 0.30),
+    Limit("ragged, longer", BFLOAT16, "transformers", 0.17),
+    Limit("ragged, short", FLOAT32, "CTranslate2", 0.85),
+    Limit("ragged, short", INT8, "CTranslate2, int8", 0.85),
+    Limit("ragged, longer", FLOAT32, "CTranslate2", 0.60),
+    Limit("ragged, short", FLOAT32, "OpenVINO, sorted in 2", 0.60),
+    Limit("ragged, longer", FLOAT32, "OpenVINO, sorted in 2", 0.50),
+    Limit("one sequence of 25", FLOAT32, "OpenVINO", 1.00),
+    Limit("even, 8 of 64", FLOAT32, "OpenVINO", 1.00),
+    Limit("even, 8 of 64", BFLOAT16, "OpenVINO, bfloat16", 1.00),
+    Limit("4 × 3 × 224 × 224", FLOAT32, "OpenVINO", 1.00),
+    Limit("4 × 3 × 224 × 224", BFLOAT16, "OpenVINO, bfloat16", 1.00),
+    Limit("forward and backward, float32", "feed_forward_memory='input'", "feed_forward_memory='full'", 1.05),
+    Limit("forward and backward, float32", "feed_forward_memory='pre_activation'", "feed_forward_memory='full'", 0.95),
+    Limit("when padded), float32", "hf_ffn, packed, 'pre_activation', fused", "transformers, padded", 0.45),
+    Limit("when padded), bfloat16 autocast", "hf_ffn, packed, fused AdamW", "transformers, padded", 0.45),
+    Limit("has imported everything)", "hf_ffn, converting the same", "transformers' BertModel", 1.1),
+    Limit("(a fresh process)", "import hf_ffn", "from transformers import BertModel", 1.1),
+]  # fmt: skip
+
+
+def check(sections: dict[str, list[dict[str, Any]]]) -> list[tuple[Limit, float]]:
+    """The limits of which both rows were measured, with the ratio found."""
+    tables = [table for found in sections.values() for table in found]
+    found = []
+    for limit in LIMITS:
+        for table in tables:
+            ratio = {row["name"]: row["ratio"] for row in table["rows"] if row["ratio"] is not None}
+            if table["title"].endswith(limit.table) and limit.ours in ratio and limit.over in ratio:
+                found.append((limit, ratio[limit.ours] / ratio[limit.over]))
+    return found
+
+
+def told(found: list[tuple[Limit, float]]) -> str:
+    """The same for people, with what was not reached marked."""
+    lines = ["what it should show: found, at most"]
+    for limit, ratio in found:
+        mark = "" if ratio <= limit.at_most else "  NOT REACHED"
+        lines.append(f"  {ratio:5.2f}  {limit.at_most:4.2f}{mark:13}  {limit.table}: {limit.ours} over {limit.over}")
+    return "\n".join(lines)
