@@ -64,9 +64,6 @@ class Options:
 
     def apply(self) -> None:
         """Set up this process."""
-        transformers.logging.set_verbosity_error()
-        logging.getLogger("hf_ffn").setLevel(logging.ERROR)
-        transformers.logging.disable_progress_bar()
         if self.threads or self.processor_time:
             torch.set_num_threads(self.threads or 1)
 
@@ -106,7 +103,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 def measure(command: str, options: Options) -> list[dict[str, Any]]:
     """Measure, and print, the tables of one command."""
-    options.apply()
     started = time.perf_counter()
     module = importlib.import_module(f"bench.{command.replace('-', '_')}")
     found = []
@@ -120,7 +116,21 @@ def measure(command: str, options: Options) -> list[dict[str, Any]]:
 def measure_apart(command: str, options: Options) -> list[dict[str, Any]]:
     """The same in a process of its own: the threads and memory of one command's libraries would disturb the next."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
-        return executor.submit(measure, command, options).result()
+        return executor.submit(measure_in_child, command, options).result()
+
+
+def measure_in_child(command: str, options: Options) -> list[dict[str, Any]]:
+    """What such a process does."""
+    be_quiet()
+    options.apply()
+    return measure(command, options)
+
+
+def be_quiet() -> None:
+    """Leave the tables alone on the screen."""
+    transformers.logging.set_verbosity_error()
+    logging.getLogger("hf_ffn").setLevel(logging.ERROR)
+    transformers.logging.disable_progress_bar()
 
 
 def describe_machine() -> dict[str, str]:
@@ -144,4 +154,5 @@ def cpu_name() -> str:
 
 
 if __name__ == "__main__":
+    be_quiet()
     main(sys.argv[1:])

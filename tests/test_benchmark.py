@@ -21,7 +21,8 @@ from bench.ragged import Batch, Groups  # noqa: E402
 
 @pytest.fixture
 def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three rounds of everything, and no more."""
+    """Three rounds of everything, and no more; nobody waits between them."""
+    monkeypatch.setattr(measure, "PAUSE", 0.0)
     monkeypatch.setattr(benchmark, "COMMANDS", dict.fromkeys(benchmark.COMMANDS, (0.0, 0.0)))
 
 
