@@ -2,7 +2,8 @@
 
 On CPU the encoder blocks' matrix products go to oneDNN with weights in the processor's own layout, the activation is
 computed within the product before it, queries, keys and values are one product, and residual sums make no copies; in
-float32, in bfloat16, or with int8 products. The model's own parameters stay what they are, so that saving writes them.
+float32, in bfloat16 (where attention is two such products as well), or with int8 products. The model's own parameters
+stay what they are, so that saving writes them.
 """
 
 from abc import abstractmethod
