@@ -29,7 +29,7 @@ import torch
 import transformers
 
 from bench.limits import check, told
-from bench.measure import Timing
+from bench.measure import PAUSE, Timing
 
 # Each is a module of `bench` with `sections(quick, timing)`; the seconds are of measuring, in a full and a quick run.
 COMMANDS = {
@@ -106,7 +106,8 @@ def measure(command: str, options: Options) -> list[dict[str, Any]]:
     started = time.perf_counter()
     module = importlib.import_module(f"bench.{command.replace('-', '_')}")
     found = []
-    for section in module.sections(options.quick, Timing(COMMANDS[command][options.quick], options.clock())):
+    timing = Timing(COMMANDS[command][options.quick], options.clock(), pause=0.0 if options.quick else PAUSE)
+    for section in module.sections(options.quick, timing):
         print(f"\n{section}", flush=True)
         found.append(section.as_dict())
     print(f"\n[{command}: {time.perf_counter() - started:.0f} s]", flush=True)

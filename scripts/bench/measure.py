@@ -23,10 +23,12 @@ class Timing:
     Attributes:
         seconds: to spend; three rounds are run in any case, and no more than 31.
         clock: real time; on a machine that others use, the processor time of all threads of the process.
+        pause: seconds before each run.
     """
 
     seconds: float
     clock: Callable[[], float] = time.perf_counter
+    pause: float = PAUSE
 
     def part(self, count: float) -> "Timing":
         """One of so many equal parts."""
@@ -185,7 +187,7 @@ def interleaved(running: dict[str, Callable[[], Any]], timing: Timing) -> dict[s
         if done >= 3 and time.perf_counter() > end:
             break
         for name, run in running.items():
-            time.sleep(PAUSE)
+            time.sleep(timing.pause)
             # What ran before leaves its own data in the caches.
             if times[name] and times[name][-1] < WARM_UP_BELOW:
                 run()
