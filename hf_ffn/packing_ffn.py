@@ -11,6 +11,7 @@ This file travels with every saved checkpoint, so it imports only torch, transfo
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -63,6 +64,17 @@ class Packing:
             lengths.append(len(places))
         return cls((real.shape[0], real.shape[1]), real.flatten().nonzero().flatten(), lengths, positions)
 
+    # Every layer asks for these two, which are worked out once.
+    @cached_property
+    def bounds(self) -> torch.Tensor:
+        """Where the sequences begin and end in the packed row, `(sequences + 1,)`."""
+        return torch.tensor([0, *self.lengths], device=self.indices.device).cumsum(0, dtype=torch.int32)
+
+    @cached_property
+    def places(self) -> torch.Tensor:
+        """Each real token's place in its padded row, `(tokens,)`."""
+        return self.indices % self.shape[1]
+
     def pack(self, states: torch.Tensor) -> torch.Tensor:
         """Take the real tokens' states: `(batch or 1, sequence, size)` to `(1, tokens, size)`."""
         size = states.shape[-1]
@@ -108,9 +120,7 @@ class Packing:
 
     def by_variable_lengths(self, attention: Callable) -> Callable:
         """One call of flash attention, whose kernels take the packed layout with the sequences' bounds."""
-        device = self.indices.device
-        bounds = torch.tensor([0, *self.lengths], device=device).cumsum(0, dtype=torch.int32)
-        lengths = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds}
+        lengths = {"cu_seq_lens_q": self.bounds, "cu_seq_lens_k": self.bounds}
         longest = {"max_length_q": max(self.lengths), "max_length_k": max(self.lengths)}
 
         def attend(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -130,7 +140,7 @@ class Packing:
         tokens, length = len(self.indices), self.shape[1]
         reach = length if window is None else window
         # Rows lie so far apart that none is within reach of another.
-        places = self.indices // length * (length + reach) + self.indices % length
+        places = self.indices // length * (length + reach) + self.places
         first = torch.searchsorted(places, places - reach)
         last = torch.searchsorted(places, places + reach, right=True) - 1
 
@@ -153,7 +163,6 @@ class Packing:
 
     def by_blocks(self, attention: Callable) -> Callable:
         """One call of flex attention; a position bias of the padded row is looked up by the tokens' places in it."""
-        position = self.indices % self.shape[1]
 
         def attend(
             module: nn.Module,
@@ -170,6 +179,7 @@ class Packing:
             # transformers refuses dropout, and knows of no bias but one for all pairs of tokens in the packed row.
             if position_bias is None or dropout > 0:
                 return attention(module, query, key, value, attention_mask, **kwargs)
+            position = self.places
 
             def biased(
                 score: torch.Tensor, batch: torch.Tensor, head: torch.Tensor, query: torch.Tensor, key: torch.Tensor
