@@ -23,6 +23,9 @@ SCRIPTS = Path(__file__).parent
 CARDS = SCRIPTS.parent / "model_cards"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
+SMALL_VIT = ("hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=128,"
+             "image_size=8,patch_size=2,num_channels=1,hidden_dropout_prob=0.1")  # fmt: skip
+
 DETAILS = {
     "minilm-ffn": CardDetails(
         title="all-MiniLM-L6-v2 in hf_ffn's format",
@@ -62,10 +65,8 @@ def main() -> None:
           "--dataset_name", "docstrings", "--model_name_or_path", minilm, "--max_length", 32,
           "--num_train_epochs", 2, "--per_device_train_batch_size", 16, "--learning_rate", "3e-4",
           "--num_warmup_steps", 30)  # fmt: skip
-    sizes = ("hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=128,"
-             "image_size=8,patch_size=2,num_channels=1,hidden_dropout_prob=0.1")  # fmt: skip
     train("finetune_image.py", work / "vit-ffn-digits",
-          "--dataset_name", "digits", "--config_overrides", sizes, "--num_train_epochs", 50,
+          "--dataset_name", "digits", "--config_overrides", SMALL_VIT, "--num_train_epochs", 50,
           "--per_device_train_batch_size", 64, "--num_warmup_steps", 50, "--lr_scheduler_type", "cosine",
           "--learning_rate", "3e-3")  # fmt: skip
     for name, details in DETAILS.items():

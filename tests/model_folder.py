@@ -25,6 +25,17 @@ VISION_CLASSES = (
 )
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "encoder", "reads", "france", ".", "?"]
 
+# What `verify` stores beside a conversion
+REPORT = {
+    "ok": True,
+    "first_departure": None,
+    "source": "google-bert/bert-base-uncased",
+    "source_class": "BertModel",
+    "model_class": "FFNTextModel",
+    "versions": {"torch": "2.13.0"},
+    "checks": [{"kind": "tensor", "name": "pooler.dense.weight", "ok": True}],
+}
+
 
 def config_folder(folder: Path, class_name: str, **overrides: Any) -> Path:
     """What a card reads of a model: its config.json, and no weights."""

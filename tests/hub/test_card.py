@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import model_folder
 import pytest
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -19,12 +20,7 @@ from hf_ffn.hub.facts import gather
 from hf_ffn.training.arguments import DataArguments, ModelArguments, TrainingArguments
 
 REPORT = {
-    "ok": True,
-    "first_departure": None,
-    "source": "google-bert/bert-base-uncased",
-    "source_class": "BertModel",
-    "model_class": "FFNTextModel",
-    "versions": {"torch": "2.13.0"},
+    **model_folder.REPORT,
     "checks": [
         {"kind": "tensor", "name": "pooler.dense.weight", "ok": True},
         {"kind": "layer", "name": "layer 0", "ok": True, "run": "float32 eager", "error": 0.0, "layer": 0},

@@ -5,21 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_folder import TEXT_CLASSES, VISION_CLASSES, add_run, config_folder, write_json
+from model_folder import REPORT, TEXT_CLASSES, VISION_CLASSES, add_run, config_folder, write_json
 
 import hf_ffn
 from hf_ffn.hub.facts import EMBEDDED, LOCAL, PICTURES, gather, is_hub_id
 from hf_ffn.training.embedded import EMBEDDED as EMBEDDED_DATA
-
-REPORT = {
-    "ok": True,
-    "first_departure": None,
-    "source": "google-bert/bert-base-uncased",
-    "source_class": "BertModel",
-    "model_class": "FFNTextModel",
-    "versions": {"torch": "2.13.0"},
-    "checks": [{"kind": "tensor", "name": "pooler.dense.weight", "ok": True}],
-}
 
 
 def test_the_embedded_data_sets_are_those_of_training() -> None:
