@@ -50,7 +50,7 @@ $(BIN)/.bench: $(BIN)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@touch $@
 
-bench: $(BIN)/.bench ## Measure hf_ffn beside transformers, ONNX Runtime, OpenVINO and CTranslate2 (a quarter of an hour)
+bench: $(BIN)/.bench ## Measure hf_ffn beside transformers, ONNX Runtime, OpenVINO and CTranslate2 (ten minutes)
 	$(BIN)/python scripts/benchmark.py all --json bench.json --plot bench-pictures
 
 bench-quick: $(BIN)/.bench ## The same on tiny models: does it run, and is it right (a minute)

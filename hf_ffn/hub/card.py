@@ -105,7 +105,8 @@ def card_data(facts: Facts, details: CardDetails, repo_id: str) -> ModelCardData
 def pipeline_tag(facts: Facts) -> str:
     """The Hub's name for what the model does."""
     if facts.task == "base":
-        return "image-feature-extraction" if is_vision(facts) else "feature-extraction"
+        of_images = is_vision(facts) and not facts.has_feature_extractor
+        return "image-feature-extraction" if of_images else "feature-extraction"
     return PIPELINE_TAGS[facts.task]
 
 

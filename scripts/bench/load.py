@@ -20,12 +20,14 @@ from transformers import PreTrainedConfig
 from .measure import Section, Timing
 from .ragged import small
 
-# Samples of each case.
+# Processes for each case, and how often each loads: the time of a load varies by a third.
 ROUNDS = 3
+LOADS = 4
 
-# What is measured: imports; loading; then reading every weight once, for those that are mapped cost memory only then.
+# What is measured: the import; loading; then reading every weight once, for mapped ones cost memory only then.
+# A second load in the same process would find what the first has prepared, so each is in a fork of its own.
 PROGRAM = """
-import json, sys, time
+import json, os, sys, time
 
 def peak_bytes():
     if sys.platform != "linux":
@@ -41,15 +43,35 @@ def clocks():
 def since(start):
     return {name: now - start[name] for name, now in clocks().items()}
 
-statement, folder = sys.argv[1:]
+def load():
+    start = clocks()
+    model = names[statement.split()[-1]].from_pretrained(folder)
+    return model, since(start)
+
+def load_in_fork():
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.write(writer, json.dumps(load()[1]).encode())
+        os._exit(0)
+    os.close(writer)
+    os.wait()
+    with open(reader) as file:
+        return json.load(file)
+
+statement, folder, loads = sys.argv[1:]
 start, names = clocks(), {}
+# "from package import Class": first the package alone
+exec(f"import {statement.split()[1]}", names)
+result = {"import package": since(start)}
 exec(statement, names)
-result, before = since(start), peak_bytes()
+result["import"] = since(start)
 if folder:
     import torch
-    start = clocks()
-    model = names["Model"].from_pretrained(folder)
-    result = since(start)
+    # Elsewhere a fork may not use what the system's libraries have set up before.
+    result["loads"] = [load_in_fork() for _ in range(int(loads))] if sys.platform == "linux" else []
+    before = peak_bytes()
+    model, seconds = load()
+    result["loads"] = result["loads"] or [seconds]
     result["peak_bytes"] = peak_bytes() - before
     for weight in model.parameters():
         weight.sum()
@@ -67,7 +89,13 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to measure."""
+    """One thing to measure.
+
+    Attributes:
+        name: of what is loaded.
+        statement: imports the model's class.
+        folder: a checkpoint; empty for measuring the import alone.
+    """
 
     name: str
     statement: str
@@ -75,18 +103,12 @@ class Case:
 
 
 def sample(case: Case) -> dict[str, Any]:
-    """Measure a case once, in a fresh process."""
-    command = [sys.executable, "-c", PROGRAM, case.statement, case.folder]
-    # Installed packages have their bytecode beside them; a checkout gets it in the round that does not count.
+    """Measure a case in a fresh process: imports; where it has a checkpoint, several `"loads"`, and peak memory."""
+    command = [sys.executable, "-c", PROGRAM, case.statement, case.folder, str(LOADS)]
+    # Installed packages have their bytecode beside them; a checkout gets it in the first round.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return json.loads(result.stdout.splitlines()[-1])
-
-
-def import_cases() -> list[Case]:
-    """What a program that uses one model imports."""
-    statements = ("from transformers import BertModel", "import hf_ffn", "from hf_ffn import FFNTextModel")
-    return [Case(statement, statement) for statement in statements]
 
 
 def load_cases(name: str, folder: Path, config: PreTrainedConfig | None = None) -> list[Case]:
@@ -112,7 +134,7 @@ def load_cases(name: str, folder: Path, config: PreTrainedConfig | None = None) 
     report = hf_ffn.verify(source, getattr(hf_ffn, our_name).from_pretrained(converted))
     if not report.ok:
         raise RuntimeError(f"{our_name} is not the same as {model_name}:\n{report}")
-    theirs, ours = f"from transformers import {model_name} as Model", f"from hf_ffn import {our_name} as Model"
+    theirs, ours = f"from transformers import {model_name}", f"from hf_ffn import {our_name}"
     return [
         Case(f"transformers' {model_name}", theirs, str(source)),
         Case("hf_ffn, converting the same", ours, str(source)),
@@ -121,36 +143,44 @@ def load_cases(name: str, folder: Path, config: PreTrainedConfig | None = None) 
 
 
 def sections(quick: bool, timing: Timing) -> Iterator[Section]:
-    """Import times, and what it costs to load an original, the same while it converts, and its conversion;
+    """What it costs to load an original, the same while it converts, and its conversion; and what the imports cost;
     always by real time.
 
     On a busy machine processor time says more than the clock, so a note gives its ratio as well.
     """
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        config = small() if quick else None
-        groups = {"loading BERT (a process that has imported everything)": load_cases("bert", folder, config)}
-        if not quick:
-            groups["importing (a fresh process)"] = import_cases()
-            # The first import compiles what is new, and does not count.
-            sample(import_cases()[1])
-        rounds = 1 if quick else ROUNDS
-        samples = [{title: [sample(case) for case in cases] for title, cases in groups.items()} for _ in range(rounds)]
-    yield from (section_of(title, cases, [each[title] for each in samples]) for title, cases in groups.items())
+        original, converting, _ = cases = load_cases("bert", Path(name), small() if quick else None)
+        # Otherwise the checkpoints are still being written to the disk while they are loaded.
+        os.sync()
+        samples: dict[Case, list[Any]] = {case: [] for case in cases}
+        for _ in range(1 if quick else ROUNDS):
+            for case, taken in samples.items():
+                taken.append(sample(case))
+    loads = {case.name: [load for each in samples[case] for load in each["loads"]] for case in cases}
+    section = section_of("loading BERT (a process that has imported everything)", loads)
+    memory = {case.name: [each["peak_bytes_once_read"] for each in samples[case]] for case in cases}
+    section.notes.append(f"memory once every weight is read: {ratios_of(memory)}")
+    yield section
+    imports = {
+        original.statement: [each["import"] for each in samples[original]],
+        "import hf_ffn": [each["import package"] for each in samples[converting]],
+        converting.statement: [each["import"] for each in samples[converting]],
+    }
+    yield section_of("importing (a fresh process)", imports)
 
 
-def section_of(title: str, cases: list[Case], samples: list[list[dict[str, float]]]) -> Section:
-    """A table of the rounds' samples of these cases; the first case is what the others are compared with."""
-    section = Section(title, cases[0].name)
-    by_case = dict(zip([case.name for case in cases], zip(*samples, strict=True), strict=True))
-    section.add_times({name: [each["seconds"] for each in taken] for name, taken in by_case.items()})
-    for figure, called in (
-        ("cpu_seconds", "processor time"),
-        ("peak_bytes_once_read", "memory once every weight is read"),
-    ):
-        if figure not in samples[0][0]:
-            continue
-        medians = {name: statistics.median(each[figure] for each in taken) for name, taken in by_case.items()}
-        ratios = ", ".join(f"{name} {value / medians[section.baseline]:.2f}" for name, value in medians.items())
-        section.notes.append(f"{called}: {ratios}")
+def section_of(title: str, samples: dict[str, list[dict[str, float]]]) -> Section:
+    """A table of samples, by row; the first row is what the others are compared with."""
+    section = Section(title, next(iter(samples)))
+    section.add_times({name: [each["seconds"] for each in taken] for name, taken in samples.items()})
+    processor = {name: [each["cpu_seconds"] for each in taken] for name, taken in samples.items()}
+    fastest = {name: [min(each["seconds"] for each in taken)] for name, taken in samples.items()}
+    section.notes += [f"the fastest: {ratios_of(fastest)}", f"processor time: {ratios_of(processor)}"]
     return section
+
+
+def ratios_of(figures: dict[str, list[float]]) -> str:
+    """The ratios of medians to the first one's, in words."""
+    medians = {name: statistics.median(taken) for name, taken in figures.items()}
+    first = next(iter(medians.values()))
+    return ", ".join(f"{name} {value / first:.2f}" for name, value in medians.items())

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-# Runs shorter than this many seconds are preceded by one that is not timed.
-WARM_UP_BELOW = 0.2
 # Seconds until the threads of the library that ran before have gone to sleep: OpenMP's and ONNX Runtime's go on
 # spinning for a while, and would take a processor away from whoever runs next.
-PAUSE = 0.1
+PAUSE = 0.05
+# Seconds that short runs are repeated for, first to warm up and then to be timed: after a pause, and with what ran
+# before in the caches, the first runs take up to a third longer.
+REPEATED = 0.08
 MOST_ROUNDS = 31
 
 
@@ -23,12 +24,14 @@ class Timing:
     Attributes:
         seconds: to spend; three rounds are run in any case, and no more than 31.
         clock: real time; on a machine that others use, the processor time of all threads of the process.
-        pause: seconds before each run.
+        pause: seconds before each contender's turn.
+        repeated: seconds that a run is repeated for in its turn; once in any case.
     """
 
     seconds: float
     clock: Callable[[], float] = time.perf_counter
     pause: float = PAUSE
+    repeated: float = REPEATED
 
     def part(self, count: float) -> "Timing":
         """One of so many equal parts."""
@@ -188,13 +191,19 @@ def interleaved(running: dict[str, Callable[[], Any]], timing: Timing) -> dict[s
             break
         for name, run in running.items():
             time.sleep(timing.pause)
-            # What ran before leaves its own data in the caches.
-            if times[name] and times[name][-1] < WARM_UP_BELOW:
-                run()
-            started = timing.clock()
-            run()
-            times[name].append(timing.clock() - started)
+            seconds = repeat(run, timing)
+            # Where runs are short, that was the warm-up.
+            times[name].append(repeat(run, timing) if seconds < 2 * timing.repeated else seconds)
     return times
+
+
+def repeat(run: Callable[[], Any], timing: Timing) -> float:
+    """Run it for as long as it should be repeated, and return the seconds of one run."""
+    started, end, runs = timing.clock(), time.perf_counter() + timing.repeated, 0
+    while runs == 0 or time.perf_counter() < end:
+        run()
+        runs += 1
+    return (timing.clock() - started) / runs
 
 
 def first_line(error: Exception) -> str:

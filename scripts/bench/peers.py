@@ -42,9 +42,10 @@ def bert_onnx(path: Path, heads: int, hidden: int) -> Path:
     """ONNX Runtime's own fusions for BERT."""
     from onnxruntime.transformers import optimizer
 
+    target = path.with_suffix(".bert.onnx")
     fused = optimizer.optimize_model(str(path), model_type="bert", num_heads=heads, hidden_size=hidden)
-    fused.save_model_to_file(str(path.with_suffix(".bert.onnx")))
-    return path.with_suffix(".bert.onnx")
+    fused.save_model_to_file(str(target))
+    return target
 
 
 def int8_onnx(path: Path) -> Path:
@@ -81,27 +82,28 @@ def onnx_runtime(path: Path, inputs: tuple[torch.Tensor, ...]) -> Callable[[], t
     return lambda: session(*inputs)
 
 
-def openvino_model(model: nn.Module, inputs: tuple[torch.Tensor, ...], dtype: str) -> Callable[..., torch.Tensor]:
-    """A function from inputs to the output, in float32 or bfloat16."""
+def openvino_graph(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> Any:
+    """A model converted for OpenVINO, which compiles it for each precision."""
     os.environ.setdefault("OPENVINO_TELEMETRY_DISABLE", "1")
     import openvino
 
-    precision = {"float32": "f32", "bfloat16": "bf16"}[dtype]
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        converted = openvino.convert_model(model.eval(), example_input=inputs)
+        return openvino.convert_model(model.eval(), example_input=inputs)
+
+
+def openvino_compiled(graph: Any, dtype: str) -> Callable[..., torch.Tensor]:
+    """A function from inputs to the output, in float32 or bfloat16."""
+    import openvino
+
+    precision = {"float32": "f32", "bfloat16": "bf16"}[dtype]
     settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"}
-    compiled = openvino.compile_model(converted, "CPU", {**settings, "INFERENCE_NUM_THREADS": torch.get_num_threads()})
+    compiled = openvino.compile_model(graph, "CPU", {**settings, "INFERENCE_NUM_THREADS": torch.get_num_threads()})
 
     def run(*inputs: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(compiled([each.numpy() for each in inputs])[0].copy())
 
     return run
-
-
-def openvino(model: nn.Module, inputs: tuple[torch.Tensor, ...], dtype: str) -> Callable[[], torch.Tensor]:
-    run = openvino_model(model, inputs, dtype)
-    return lambda: run(*inputs)
 
 
 def ctranslate2_encoder(model: Any, folder: Path, compute_type: str) -> Callable[[list[list[int]]], torch.Tensor]:

@@ -24,16 +24,20 @@ def sections(quick: bool, timing: Timing) -> Iterator[Section]:
     """Short and longer ragged text, one sequence of 25 tokens, and even lengths."""
     share = timing.part(4)
     batches = {
-        "ragged, short": ragged_lengths(8 if quick else 32, mean=25, longest=68),
-        "ragged, longer": ragged_lengths(4 if quick else 6, mean=120, longest=394),
+        "ragged, short": ragged_lengths(8 if quick else 16, mean=25, longest=68),
+        "ragged, longer": ragged_lengths(4 if quick else 5, mean=120, longest=394),
         "one sequence of 25": [25],
         "even, 8 of 64": [64] * (2 if quick else 8),
     }
     with tempfile.TemporaryDirectory() as folder:
-        # A small vocabulary, for embeddings take no time but when peers' files are made.
-        bench = TextBench(small() if quick else BertConfig(vocab_size=1000), Path(folder))
+        bench = TextBench(small() if quick else base(), Path(folder))
         for title, lengths in batches.items():
             yield bench.section(title, lengths, share)
+
+
+def base() -> BertConfig:
+    """BERT-base, with a small vocabulary: embeddings take no time but when peers' files are made."""
+    return BertConfig(vocab_size=1000)
 
 
 def small() -> BertConfig:
@@ -147,30 +151,43 @@ class TextBench:
         example[0, 5:] = 0
         return OnlyStates(model).eval(), (example * 7, example)
 
+    @functools.cached_property
+    def fused_onnx(self) -> Path:
+        model, example = self.exportable
+        path = peers.export_onnx(model, example, self.folder / "model.onnx", ("batch", "sequence"))
+        return peers.bert_onnx(path, self.config.num_attention_heads, self.config.hidden_size)
+
     @functools.cache  # noqa: B019
     def onnx(self, int8: bool) -> Callable[..., torch.Tensor]:
-        model, example = self.exportable
-        path = self.folder / "model.onnx"
-        if not path.exists():
-            peers.export_onnx(model, example, path, ("batch", "sequence"))
-        fused = peers.bert_onnx(path, self.config.num_attention_heads, self.config.hidden_size)
-        return peers.onnx_session(peers.int8_onnx(fused) if int8 else fused)
+        return peers.onnx_session(peers.int8_onnx(self.fused_onnx) if int8 else self.fused_onnx)
+
+    @functools.cached_property
+    def openvino_graph(self) -> Any:
+        _, example = self.exportable
+        return peers.openvino_graph(OnlyStates(self.theirs), example)
 
     @functools.cache  # noqa: B019
     def openvino(self, dtype: str) -> Callable[..., torch.Tensor]:
-        _, example = self.exportable
-        return peers.openvino_model(OnlyStates(self.theirs), example, dtype)
+        return peers.openvino_compiled(self.openvino_graph, dtype)
 
     @functools.cache  # noqa: B019
     def ctranslate2(self, compute_type: str) -> Callable[..., torch.Tensor]:
         return peers.ctranslate2_encoder(self.theirs, self.folder, compute_type)
 
-    def section(self, title: str, lengths: list[int], timing: Timing) -> Section:
-        """One table; ratios refer to transformers, padded."""
+    def section(self, title: str, lengths: list[int], timing: Timing, only: tuple[str, ...] = ()) -> Section:
+        """One table, of all contenders or `only` some; ratios refer to the first, transformers padded among all."""
         batch = Batch(lengths, self.config.vocab_size)
+        contenders = [each for each in self.contenders(batch) if not only or each.name in only]
+        reference = on_groups(states_of(self.theirs), Groups(batch, min(8, len(lengths))))()
+        section = compare(f"encoder of BERT-base's size, {title}", contenders, reference, timing)
+        times = batch.ids.numel() / sum(lengths)
+        section.notes.append(f"{sum(lengths)} tokens in {len(lengths)} sequences; padded {times:.2f} times as many")
+        return section
+
+    def contenders(self, batch: Batch) -> list[Contender]:
+        """All of them, on a batch."""
+        lengths = [len(each) for each in batch.sequences]
         ragged = len(set(lengths)) > 1
-        with torch.inference_mode():
-            reference = self.theirs(batch.ids, attention_mask=batch.mask).last_hidden_state[batch.real]
 
         def padded(name: str, make: Callable[[], Callable[..., torch.Tensor]], dtype: str) -> Contender:
             return Contender(name, lambda: on_padded(make(), batch), TOLERANCES[dtype])
@@ -200,14 +217,8 @@ class TextBench:
             Contender("CTranslate2, int8", lambda: by_lists(self.ctranslate2("int8"), batch), TOLERANCES["int8"]),
         ]
         if ragged:
-            contenders += [
-                ordered("transformers", lambda: states_of(self.theirs), "float32", 2),
-                ordered("OpenVINO", lambda: self.openvino("float32"), "float32", 4),
-            ]
-        section = compare(f"encoder of BERT-base's size, {title}", contenders, reference, timing)
-        times = batch.ids.numel() / sum(lengths)
-        section.notes.append(f"{sum(lengths)} tokens in {len(lengths)} sequences; padded {times:.2f} times as many")
-        return section
+            contenders.append(ordered("transformers", lambda: states_of(self.theirs), "float32", 2))
+        return contenders
 
 
 def states_of(model: Any) -> Callable[..., torch.Tensor]:

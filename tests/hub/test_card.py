@@ -118,6 +118,12 @@ def test_each_gap_shows_by_itself(text: Path, details: dict[str, str], gaps: lis
     assert next(iter(details.values())) in card.text
 
 
+def test_a_model_of_sounds_is_not_found_among_those_of_images(tmp_path: Path) -> None:
+    config_folder(tmp_path, "FFNVisionModel")
+    write_json(tmp_path / "preprocessor_config.json", {"feature_extractor_type": "ASTFeatureExtractor"})
+    assert metadata(card_of(tmp_path, CardDetails()))["pipeline_tag"] == "feature-extraction"
+
+
 @pytest.mark.parametrize(
     ("class_name", "tag"),
     [
