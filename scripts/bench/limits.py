@@ -25,6 +25,7 @@ class Limit:
 BLOCK, BOUND = "hf_ffn, optimize_for_inference", "bound: bare products"
 FLOAT32, BFLOAT16, INT8 = "hf_ffn, optimised", "hf_ffn, optimised, bfloat16", "hf_ffn, optimised, int8"
 
+# Those over CTranslate2 and OpenVINO, sorted, were set for 64 sequences: `ragged-many`.
 LIMITS = [
     *(Limit(f"{tokens} tokens, float32", BLOCK, BOUND, 1.05) for tokens in (128, 512, 4096)),
     *(Limit(f"{tokens} tokens, bfloat16", BLOCK, BOUND, 1.05) for tokens in (128, 512, 4096)),

@@ -1,7 +1,8 @@
 """What importing and loading cost beside transformers.
 
-Every sample is a process of its own, and the cases take turns, so that a busy moment falls on all of them. Checkpoints
-of base size are made on the spot and lie in the page cache when the clock starts.
+Every import is a process of its own, every load a fork of such a process, and the cases take turns, so that a busy
+moment falls on all of them. Checkpoints of base size are made on the spot and lie in the page cache when the clock
+starts.
 """
 
 import json

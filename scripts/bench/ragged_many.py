@@ -15,7 +15,6 @@ CONTENDERS = (
     "hf_ffn, optimised",
     "hf_ffn, optimised, int8",
     "OpenVINO, sorted in 2",
-    "OpenVINO, sorted in 4",
     "CTranslate2",
     "CTranslate2, int8",
 )
