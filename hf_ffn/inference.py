@@ -1,9 +1,9 @@
 """`optimize_for_inference`: a model made faster in place, with the same weights, names and outputs.
 
 On CPU the encoder blocks' matrix products go to oneDNN with weights in the processor's own layout, the activation is
-computed within the product before it, queries, keys and values are one product, and residual sums make no copies; in
-float32, in bfloat16 (where attention is two such products as well), or with int8 products. The model's own parameters
-stay what they are, so that saving writes them.
+computed within the product before it (or in place, where that is faster), queries, keys and values are one product,
+and residual sums make no copies; in float32, in bfloat16 (where attention is two such products as well), or with int8
+products. The model's own parameters stay what they are, so that saving writes them.
 """
 
 from abc import abstractmethod
@@ -171,9 +171,14 @@ def prepare_on_cpu(parts: list[Any], weights: list[nn.Parameter], asked: Precisi
             part.prepare(scale_of.get(part), product)
     fused = sum(each.fused for each in made)
     report.extra_bytes = sum(each.num_bytes for each in made)
-    report.done.append(f"{sum(each.num_linears for each in made)} linear layers as {len(made)} products by oneDNN")
+    linears = sum(each.num_linears for each in made)
+    libraries = " and ".join({each.library for each in made})
+    report.done.append(f"{linears} linear layers as {len(made)} products by {libraries}")
     if fused:
         report.done.append(f"the activation computed within the product before it, {fused} times")
+    after = sum(each.activation is not None for each in made)
+    if after:
+        report.done.append(f"the activation computed after its product, {after} times")
     if report.dtype == "bfloat16" and own == torch.float32:
         report.done.append("the blocks compute in bfloat16, embeddings and heads in float32")
     return report

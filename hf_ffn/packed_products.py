@@ -1,6 +1,9 @@
 """Linear layers as products by oneDNN, with weights packed once in the layout that the processor likes best."""
 
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,16 +12,41 @@ from transformers.activations import FastGELUActivation, GELUActivation, GELUTan
 
 from .modeling_ffn import LayerScale
 
-# Activations that oneDNN computes within the product: its name for them, and for the way of computing.
-FUSED: dict[type, tuple[str, str]] = {
-    GELUActivation: ("gelu", "none"),
-    NewGELUActivation: ("gelu", "tanh"),
-    GELUTanh: ("gelu", "tanh"),
-    FastGELUActivation: ("gelu", "tanh"),
-    nn.ReLU: ("relu", ""),
-    nn.SiLU: ("swish", ""),
-    SiLUActivation: ("swish", ""),
+# With AVX2 alone two products of 8 bits are added up in 16: 2 * 255 * 63 fits, and the weights have 7 bits of the two,
+# because activations, whose scale is one for all, need theirs more.
+LARGEST_FOR_FBGEMM = 63
+
+
+@dataclass(frozen=True)
+class Known:
+    """An activation that oneDNN computes within a product, and torch in place after one.
+
+    Attributes:
+        name: oneDNN's for it.
+        algorithm: oneDNN's name for the way of computing it.
+        in_place: torch's operator; a new tensor would take as long to map its pages as the activation itself.
+    """
+
+    name: str
+    algorithm: str
+    in_place: Callable[[torch.Tensor], torch.Tensor]
+
+
+GELU = Known("gelu", "none", torch.ops.aten.gelu_)
+GELU_BY_TANH = Known("gelu", "tanh", partial(torch.ops.aten.gelu_, approximate="tanh"))
+SILU = Known("swish", "", torch.ops.aten.silu_)
+KNOWN: dict[type | None, Known] = {
+    GELUActivation: GELU,
+    NewGELUActivation: GELU_BY_TANH,
+    GELUTanh: GELU_BY_TANH,
+    FastGELUActivation: GELU_BY_TANH,
+    nn.ReLU: Known("relu", "", torch.ops.aten.relu_),
+    nn.SiLU: SILU,
+    SiLUActivation: SILU,
 }
+
+# Rows a thread from which on MKL is faster than oneDNN with AVX2 alone.
+ROWS_A_THREAD_FOR_MKL = 192
 
 # The layout chosen for so many rows serves all numbers of rows; the one for a single row is slow on others.
 ROWS = 64
@@ -30,16 +58,12 @@ def missing(dtype: str) -> str | None:
     Args:
         dtype: `"float32"`, `"bfloat16"` or `"int8"`.
     """
-    has: dict[str, bool] = {
-        name: getattr(torch.cpu, f"_is_{name}_supported", lambda: False)()
-        for name in ("avx512_bf16", "amx_tile", "vnni")
-    }
-    if dtype == "bfloat16" and not (has["avx512_bf16"] or has["amx_tile"]):
+    if dtype == "bfloat16" and not (has("avx512_bf16") or has("amx_tile")):
         return "this processor has no instructions for it (avx512_bf16 or AMX), and would be slower than in float32"
-    if dtype == "int8" and not has["vnni"]:
-        return "this processor has no instructions for it (VNNI)"
-    if dtype == "int8" and "onednn" not in torch.backends.quantized.supported_engines:
-        return "this torch has no onednn engine for quantised products"
+    if dtype == "int8" and not (has("vnni") or has("avx2")):
+        return "this processor has no instructions for it (VNNI or AVX2)"
+    if dtype == "int8" and int8_engine() not in torch.backends.quantized.supported_engines:
+        return f"this torch has no {int8_engine()} engine for quantised products"
     linear = nn.Linear(ROWS, ROWS, dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32)
     # The operators are private to torch, so only trying tells.
     try:
@@ -48,6 +72,16 @@ def missing(dtype: str) -> str | None:
     except (AttributeError, RuntimeError, TypeError) as error:
         return f"torch {torch.__version__} lacks an operator ({str(error).splitlines()[0]})"
     return None
+
+
+def has(instructions: str) -> bool:
+    """Whether this processor has a set of instructions, by torch's name for it."""
+    return getattr(torch.cpu, f"_is_{instructions}_supported", lambda: False)()
+
+
+def int8_engine() -> str:
+    """torch's engine for int8 products: oneDNN's where the processor has VNNI instructions, FBGEMM for AVX2 alone."""
+    return "onednn" if has("vnni") else "fbgemm"
 
 
 @torch.no_grad()
@@ -61,7 +95,9 @@ def product_of(linears: list[nn.Linear], activation: nn.Module | None, scale: nn
         dtype: `"float32"`, `"bfloat16"` or `"int8"`.
     """
     # (out, in), (out)
-    weight = torch.cat([each.weight.detach() for each in linears])
+    weight = linears[0].weight.detach()
+    if len(linears) > 1:
+        weight = torch.cat([each.weight.detach() for each in linears])
     biases = [each.bias.detach() for each in linears if each.bias is not None]
     bias = torch.cat(biases) if biases else None
     if isinstance(scale, LayerScale):
@@ -69,7 +105,17 @@ def product_of(linears: list[nn.Linear], activation: nn.Module | None, scale: nn
         bias = bias * scale.scale if bias is not None else None
     if dtype == "int8":
         return Int8Linear(weight, bias, activation, len(linears))
-    return OneDNNLinear(weight.to(getattr(torch, dtype)), bias, activation, len(linears))
+    is_copy = weight.data_ptr() != linears[0].weight.data_ptr()
+    return OneDNNLinear(weight.to(getattr(torch, dtype)), bias, activation, len(linears), is_copy)
+
+
+def only_avx2() -> bool:
+    """Whether this processor has AVX2 and no AVX-512, where oneDNN is not the fastest at everything.
+
+    Within a product it then takes a third of the product's own time for GELU or SiLU, and torch a sixteenth after it;
+    and MKL multiplies many rows faster by a tenth.
+    """
+    return torch.backends.cpu.get_cpu_capability() == "AVX2"
 
 
 class Packed:
@@ -79,10 +125,17 @@ class Packed:
         num_linears: how many linear layers are in it.
         num_bytes: of the packed weights.
         fused: whether the activation is computed within the product.
+        activation: what is applied to the product, or None.
+        library: that multiplies.
     """
 
-    def __init__(self, num_linears: int, num_bytes: int, fused: bool) -> None:
+    library = "oneDNN"
+
+    def __init__(self, num_linears: int, num_bytes: int, fused: bool, activation: nn.Module | None) -> None:
         self.num_linears, self.num_bytes, self.fused = num_linears, num_bytes, fused
+        known = KNOWN.get(type(activation))
+        self.activation: Callable[[torch.Tensor], torch.Tensor] | None
+        self.activation = None if fused else known.in_place if known is not None else activation
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -94,28 +147,45 @@ class Packed:
 class OneDNNLinear(Packed):
     """`activation(x @ weight^T + bias)` in float32 or bfloat16.
 
+    With AVX2 alone, activations come after the product, and MKL multiplies where there are many rows.
+
     Args:
         weight: `(out, in)`, in the precision of the product.
         bias: `(out)`, or None.
-        activation: within the product where oneDNN knows it, after it elsewhere.
+        activation: within the product where oneDNN knows it and is fast at it, after it elsewhere.
         num_linears: how many linear layers the weight comes from.
+        is_copy: whether the weight is not the model's own.
     """
 
     def __init__(
-        self, weight: torch.Tensor, bias: torch.Tensor | None, activation: nn.Module | None, num_linears: int
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        activation: nn.Module | None,
+        num_linears: int,
+        is_copy: bool,
     ) -> None:
-        known = FUSED.get(type(activation))
-        super().__init__(num_linears, weight.numel() * weight.itemsize, known is not None)
+        known = None if only_avx2() else KNOWN.get(type(activation))
+        super().__init__(num_linears, weight.numel() * weight.itemsize, known is not None, activation)
         self.dtype = weight.dtype
-        self.attr, self.algorithm = known or ("none", "")
-        self.activation = activation if known is None else None
+        self.attr, self.algorithm = ("none", "") if known is None else (known.name, known.algorithm)
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS)
         self.bias = None if bias is None else bias.to(weight.dtype).clone()
         self.multiply = torch.ops.mkldnn._linear_pointwise
+        self.for_mkl = None
+        if only_avx2() and weight.dtype == torch.float32 and torch.backends.mkl.is_available():
+            self.for_mkl, self.many_rows = weight, ROWS_A_THREAD_FOR_MKL * torch.get_num_threads()
+            self.num_bytes += weight.numel() * weight.itemsize * is_copy
+            self.library = "oneDNN, or MKL where there are many rows"
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Map `(..., in)` to `(..., out)` in the product's precision."""
-        output = self.multiply(x.to(self.dtype), self.weight, self.bias, self.attr, [], self.algorithm)
+        if self.for_mkl is not None and x.numel() >= self.many_rows * x.shape[-1]:
+            # Autocast knows this one, and would have it computed in another precision.
+            with torch.autocast("cpu", enabled=False):
+                output = nn.functional.linear(x.to(self.dtype), self.for_mkl, self.bias)
+        else:
+            output = self.multiply(x.to(self.dtype), self.weight, self.bias, self.attr, [], self.algorithm)
         return output if self.activation is None else self.activation(output)
 
 
@@ -123,7 +193,7 @@ class Int8Linear(Packed):
     """`activation(x @ weight^T + bias)` with int8 weights and 8-bit activations, from float32 to float32.
 
     Weights have a scale for each row of theirs, symmetric about 0; activations one scale and zero point for all of a
-    call's, from their smallest and largest.
+    call's, from their smallest and largest. On processors without VNNI instructions weights have 7 bits.
 
     Args:
         weight: `(out, in)`, float32.
@@ -135,14 +205,14 @@ class Int8Linear(Packed):
     def __init__(
         self, weight: torch.Tensor, bias: torch.Tensor | None, activation: nn.Module | None, num_linears: int
     ) -> None:
-        super().__init__(num_linears, weight.numel(), fused=False)
-        self.activation = activation
+        super().__init__(num_linears, weight.numel(), False, activation)
         self.out_features = weight.shape[0]
+        engine, wanted = torch.backends.quantized.engine, int8_engine()
+        self.library, largest = ("oneDNN", 127) if wanted == "onednn" else ("FBGEMM", LARGEST_FOR_FBGEMM)
         # A row of zeros needs a scale too.
-        scales = (weight.abs().amax(1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+        scales = (weight.abs().amax(1) / largest).clamp(min=torch.finfo(torch.float32).tiny)
         zero_points = torch.zeros(len(scales), dtype=torch.long)
-        engine = torch.backends.quantized.engine
-        torch.backends.quantized.engine = "onednn"
+        torch.backends.quantized.engine = wanted
         try:
             with warnings.catch_warnings():
                 # torch announces that quantised tensors will go; `missing` finds out when they have.
@@ -157,9 +227,4 @@ class Int8Linear(Packed):
         """Map `(..., in)` to `(..., out)`, float32."""
         rows = x.reshape(-1, x.shape[-1]).to(torch.float32)
         output = self.multiply(rows, self.weight, False).view(*x.shape[:-1], self.out_features)
-        if self.activation is None:
-            return output
-        # In place, for mapping the pages of another large buffer takes as long as the activation.
-        if type(self.activation) is GELUActivation:
-            return torch.ops.aten.gelu_(output)
-        return self.activation(output)
+        return output if self.activation is None else self.activation(output)

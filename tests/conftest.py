@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
+
+from hf_ffn import packed_products
 
 from tiny import bert_config, telling_model, vit_config
 
@@ -39,6 +42,28 @@ def messages(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     monkeypatch.setattr(logging.getLogger("hf_ffn"), "propagate", True)
     return caplog
+
+
+@pytest.fixture
+def bfloat16_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the processor has no bfloat16 products, slow ones stand in, so that what is around them is tested."""
+    if packed_products.missing("bfloat16") is None:
+        return
+    operators = torch.ops.mkldnn
+    reorder, multiply = operators._reorder_linear_weight, operators._linear_pointwise
+
+    def reorder_anywhere(weight: torch.Tensor, rows: int) -> torch.Tensor:
+        return weight.clone() if weight.dtype == torch.bfloat16 else reorder(weight, rows)
+
+    def multiply_anywhere(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any) -> torch.Tensor:
+        if x.dtype != torch.bfloat16:
+            return multiply(x, weight, bias, *how)
+        in_float32 = (x.float(), reorder(weight.float(), 1), None if bias is None else bias.float())
+        return multiply(*in_float32, *how).bfloat16()
+
+    monkeypatch.setattr(operators, "_reorder_linear_weight", reorder_anywhere)
+    monkeypatch.setattr(operators, "_linear_pointwise", multiply_anywhere)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -118,6 +118,21 @@ def test_a_baseline_that_fails_is_replaced() -> None:
     assert section.rows[1].ratio == 1.0
 
 
+def test_bfloat16_is_not_measured_where_the_processor_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False)
+    calls: list[str] = []
+    contenders = [
+        Contender("in half", lambda: constant(1.0, calls, "in half"), precision="bfloat16"),
+        Contender("whole", lambda: constant(1.0)),
+    ]
+    section = compare("title", contenders, torch.ones(4), Timing(0.0))
+    assert section.rows[0].status.startswith("not measured (this processor has no instructions for it (avx512_bf16")
+    assert section.baseline == "whole"
+    assert compare("title", contenders[:1], torch.ones(4), Timing(0.0)).rows[0].median_s is None
+    assert calls == []
+
+
 @pytest.mark.parametrize(("seconds", "turns"), [(0.001, 2), (0.05, 1)])
 def test_only_short_runs_are_measured_a_second_time(
     seconds: float, turns: int, monkeypatch: pytest.MonkeyPatch
@@ -182,7 +197,7 @@ def test_what_was_not_reached_is_said() -> None:
         pytest.param("accuracy", 1, "hf_ffn, optimised, int8", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.usefixtures("no_time")
+@pytest.mark.usefixtures("no_time", "bfloat16_anywhere")
 def test_every_command_measures_ours_and_writes_what_it_found(
     command: str, least: int, ours: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

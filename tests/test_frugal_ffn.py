@@ -449,5 +449,36 @@ def test_a_run_from_a_machine_with_another_library_goes_on_without_it(monkeypatc
     assert not library.onednn_is_chosen()
 
 
-def test_measuring_chooses_one_of_both() -> None:
-    assert frugal_ffn.onednn_is_faster() in (True, False)
+@pytest.mark.parametrize(
+    ("milliseconds", "chosen"),
+    [((8.0, 8.0, 8.0), True), ((6.0, 12.0, 12.0), False), ((12.0, 5.0, 5.0), True), ((9.0, 8.0, 8.0), True)],
+)
+def test_the_library_is_the_one_that_is_faster_at_all_products_together(
+    milliseconds: tuple[float, ...], chosen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MKL takes 8 ms for each: the output, the input's gradient and the weight's."""
+    now = [0.0]
+    rows = [(256, 768), (256, 3072), (3072, 256)]
+
+    def taking(times: dict[tuple[int, ...], float]) -> Any:
+        def multiply(self: Any, x: torch.Tensor, weight: torch.Tensor, bias: Any) -> None:
+            now[0] += times[tuple(x.shape)]
+
+        return multiply
+
+    monkeypatch.setattr(frugal_ffn.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(frugal_ffn.Products, "__call__", taking(dict.fromkeys(rows, 8.0)))
+    monkeypatch.setattr(frugal_ffn.OneDNNProducts, "__call__", taking(dict(zip(rows, milliseconds, strict=True))))
+    assert frugal_ffn.onednn_is_faster() is chosen
+
+
+def test_both_libraries_are_measured_at_a_blocks_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = set()
+    for library in (frugal_ffn.Products, frugal_ffn.OneDNNProducts):
+
+        def multiply(self: Any, *operands: Any, real: Any = library.__call__) -> None:
+            made.add((self.by_onednn, tuple(real(self, *operands).shape)))
+
+        monkeypatch.setattr(library, "__call__", multiply)
+    frugal_ffn.onednn_is_faster()
+    assert made == {(by, shape) for by in (False, True) for shape in [(256, 3072), (256, 768), (3072, 768)]}

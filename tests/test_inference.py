@@ -25,6 +25,8 @@ from hf_ffn.inference import InferenceFeedForward
 
 from tiny import bert_config, ffn_model, inputs_for, text_inputs
 
+pytestmark = pytest.mark.usefixtures("bfloat16_anywhere")
+
 ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "post-norm": ("FFNTextModel", {"norm_order": "post"}),
     "pre-norm, gated, scaled": ("FFNTextModel", {"gated": True, "layer_scale_init_value": 0.3}),
@@ -49,6 +51,13 @@ ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 ACTIVATIONS = ["gelu_new", "gelu_pytorch_tanh", "gelu_fast", "quick_gelu", "relu", "silu", "swish", "tanh", "gelu_10"]
 PRECISIONS: list[Any] = [None, "bfloat16", "int8"]
+
+
+@pytest.fixture(params=["onednn", "fbgemm"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """torch's engine for int8 products on a processor with VNNI instructions, and on one without; either runs here."""
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: request.param == "onednn")
+    return request.param
 
 
 def states(model: Any, **changes: Any) -> torch.Tensor:
@@ -139,14 +148,21 @@ def test_attention_by_products_is_more_exact_than_the_eager_back_end(
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("gated", [False, True])
-def test_activations_are_the_same_within_the_product_and_after_it(activation: str, gated: bool) -> None:
+@pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
+def test_activations_are_the_same_within_the_product_and_after_it(
+    capability: str, activation: str, gated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     torch.manual_seed(0)
     config = FFNConfig(hidden_size=32, num_attention_heads=4, intermediate_size=61, hidden_act=activation, gated=gated)
     ffn = FeedForward(config).eval()
     x = 3 * torch.randn(2, 9, 32)
     expected = ffn(x).detach()
     in_int8 = copy.deepcopy(ffn)
-    optimize_for_inference(ffn)
+    done = optimize_for_inference(ffn).done
+    within = capability == "AVX512" and activation not in ("quick_gelu", "tanh", "gelu_10")
+    place = "within the product before it" if within else "after its product"
+    assert done[1] == f"the activation computed {place}, 1 times"
     optimize_for_inference(in_int8, "int8")
     torch.testing.assert_close(ffn(x), expected, atol=1e-5, rtol=0)
     assert error(in_int8(x), expected) < 0.03
@@ -169,6 +185,77 @@ def test_int8_keeps_small_rows_of_a_weight_beside_large_ones(monkeypatch: pytest
     found = ffn(x)
     assert not found[:, 0].any()
     assert max(error(found[:, row], expected[:, row]) for row in range(1, 32)) < 0.05
+
+
+@pytest.fixture
+def multiplied_by_mkl(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A processor with AVX2 alone, where MKL multiplies from 20 rows on; the rows that it was given."""
+    rows: list[int] = []
+    linear = nn.functional.linear
+
+    def counted(x: torch.Tensor, *weights: Any) -> torch.Tensor:
+        output = linear(x, *weights)
+        rows.extend([x.numel() // x.shape[-1]] * (output.dtype == torch.float32))
+        return output
+
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    monkeypatch.setattr(packed_products, "ROWS_A_THREAD_FOR_MKL", 20 / torch.get_num_threads())
+    monkeypatch.setattr(nn.functional, "linear", counted)
+    return rows
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_products_by_mkl_are_the_same(encoder: str, multiplied_by_mkl: list[int]) -> None:
+    name, config = ENCODERS[encoder]
+    model = ffn_model(name, **config)
+    expected = states(model)
+    optimize_for_inference(model)
+    multiplied_by_mkl.clear()
+    torch.testing.assert_close(states(model), expected, atol=1e-5, rtol=0)
+    products = 5 if config.get("gated") else 4
+    assert len([rows for rows in multiplied_by_mkl if rows > 20]) >= 3 * products
+
+
+@pytest.mark.parametrize(("rows", "products"), [(19, 0), (20, 2)])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_few_rows_do_not_go_to_mkl(autocast: bool, rows: int, products: int, multiplied_by_mkl: list[int]) -> None:
+    torch.manual_seed(0)
+    ffn = FeedForward(FFNConfig(hidden_size=32, num_attention_heads=4, intermediate_size=64)).eval()
+    x = torch.randn(1, rows, 32)
+    expected = ffn(x).detach()
+    optimize_for_inference(ffn)
+    multiplied_by_mkl.clear()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        torch.testing.assert_close(ffn(x), expected, atol=1e-6, rtol=0)
+    assert multiplied_by_mkl == [rows] * products
+
+
+@pytest.mark.usefixtures("multiplied_by_mkl")
+def test_the_report_counts_what_mkl_needs_beside_the_models_own_weights() -> None:
+    model = ffn_model("FFNForSequenceClassification")
+    report = optimize_for_inference(model)
+    assert report.done == [
+        "18 linear layers as 12 products by oneDNN, or MKL where there are many rows",
+        "the activation computed after its product, 3 times",
+    ]
+    weights = {name: each for name, each in model.named_parameters() if "layers" in name and each.dim() == 2}
+    joined = [each for name, each in weights.items() if any(part in name for part in ("q_proj", "k_proj", "v_proj"))]
+    assert report.extra_bytes == 4 * sum(each.numel() for each in [*weights.values(), *joined])
+
+
+@pytest.mark.parametrize("vnni", sorted({False, torch.cpu._is_vnni_supported()}))
+def test_int8_sums_do_not_overflow(vnni: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With AVX2 alone two products are added up in 16 bits: the largest weights and activations at once."""
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: vnni)
+    linear = nn.Linear(64, 32, bias=False)
+    with torch.no_grad():
+        linear.weight.fill_(0.5)
+        linear.weight[::2] *= -1
+    x = torch.ones(4, 64)
+    # All of the 8 bits are above 0.
+    x[:, 0] = 0
+    found = packed_products.product_of([linear], None, None, "int8")(x)
+    torch.testing.assert_close(found, linear(x).detach(), rtol=0.01, atol=0)
 
 
 def test_an_activation_that_was_replaced_is_the_one_computed() -> None:
@@ -426,7 +513,8 @@ def test_copying_a_prepared_model_says_what_to_do() -> None:
 # The report, and what is missing
 
 
-def test_the_report_says_what_was_done_and_what_it_costs() -> None:
+def test_the_report_says_what_was_done_and_what_it_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     model = ffn_model("FFNForSequenceClassification")
     report = optimize_for_inference(model, "bfloat16")
     weights = [each for name, each in model.named_parameters() if "layers" in name and each.dim() == 2]
@@ -444,7 +532,7 @@ def test_the_report_says_what_was_done_and_what_it_costs() -> None:
     ("dtype", "check", "reason"),
     [
         ("bfloat16", ["_is_avx512_bf16_supported", "_is_amx_tile_supported"], "avx512_bf16 or AMX"),
-        ("int8", ["_is_vnni_supported"], "VNNI"),
+        ("int8", ["_is_vnni_supported", "_is_avx2_supported"], "VNNI or AVX2"),
     ],
 )
 def test_a_processor_without_the_instructions_gets_float32_and_a_warning(
@@ -490,6 +578,23 @@ def test_a_torch_without_the_operators_falls_back_and_says_why(
     assert ("nothing was changed" in str(report)) == (namespace == "mkldnn")
     torch.testing.assert_close(states(model), expected, atol=1e-5, rtol=0)
     assert any(isinstance(each, InferenceFeedForward) for each in model.modules()) == (namespace == "quantized")
+
+
+@pytest.mark.parametrize(("engine", "library"), [("onednn", "oneDNN"), ("fbgemm", "FBGEMM")], indirect=["engine"])
+def test_the_report_says_who_multiplies_in_int8(engine: str, library: str) -> None:
+    assert optimize_for_inference(ffn_model("FFNTextModel"), "int8").done == [
+        f"18 linear layers as 12 products by {library}",
+        "the activation computed after its product, 3 times",
+    ]
+
+
+def test_a_torch_without_the_engine_falls_back_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, messages: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(packed_products, "int8_engine", lambda: "other")
+    report = optimize_for_inference(ffn_model("FFNTextModel"), "int8")
+    assert report.fallbacks == ["int8: this torch has no other engine for quantised products; using float32"]
+    assert report.fallbacks[0] in messages.text
 
 
 def test_on_a_gpu_the_blocks_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,11 +36,11 @@ def section(hidden: int, intermediate: int, tokens: int, dtype: str, timing: Tim
         reference = ffn(x)
     kind = getattr(torch, dtype)
     contenders = [
-        Contender("bound: bare products", lambda: bare_products(ffn, x.to(kind))),
-        Contender("hf_ffn", lambda: plain(ffn, x.to(kind), kind), TOLERANCES[dtype]),
-        Contender("hf_ffn, optimize_for_inference", lambda: ours(ffn, x.to(kind), dtype), TOLERANCES[dtype]),
-        Contender("transformers", lambda: theirs(ffn, x.to(kind), kind), TOLERANCES[dtype]),
-        Contender("OpenVINO", lambda: openvino(ffn, x, dtype), TOLERANCES[dtype]),
+        Contender("bound: bare products", lambda: bare_products(ffn, x.to(kind)), precision=dtype),
+        Contender("hf_ffn", lambda: plain(ffn, x.to(kind), kind), TOLERANCES[dtype], dtype),
+        Contender("hf_ffn, optimize_for_inference", lambda: ours(ffn, x.to(kind), dtype), TOLERANCES[dtype], dtype),
+        Contender("transformers", lambda: theirs(ffn, x.to(kind), kind), TOLERANCES[dtype], dtype),
+        Contender("OpenVINO", lambda: openvino(ffn, x, dtype), TOLERANCES[dtype], dtype),
     ]
     if dtype == "float32":
         contenders += [

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from hf_ffn.packed_products import missing
+
 # Seconds until the threads of the library that ran before have gone to sleep: OpenMP's and ONNX Runtime's go on
 # spinning for a while, and would take a processor away from whoever runs next.
 PAUSE = 0.05
@@ -46,11 +48,14 @@ class Contender:
         name: as printed.
         make: prepares it, and returns what is timed; that returns an output, or None where nothing is compared.
         tolerance: how far its output may be from the reference, `|output - reference| / |reference|`.
+        precision: of its products. Where the processor has no instructions for bfloat16, libraries compute it in
+            another precision or for minutes, and neither is measured.
     """
 
     name: str
     make: Callable[[], Callable[[], torch.Tensor | None]]
     tolerance: float = 1e-4
+    precision: str = "float32"
 
 
 @dataclass
@@ -163,6 +168,10 @@ def compare(title: str, contenders: list[Contender], reference: torch.Tensor | N
     for contender in contenders:
         row = Row(contender.name)
         section.rows.append(row)
+        lacking = missing("bfloat16") if contender.precision == "bfloat16" else None
+        if lacking is not None:
+            row.status = f"not measured ({lacking})"
+            continue
         # A peer may fail in any way; that is a result, and no reason to lose the others'.
         try:
             run = contender.make()
@@ -177,10 +186,9 @@ def compare(title: str, contenders: list[Contender], reference: torch.Tensor | N
                 continue
         running[contender.name] = run
 
-    if section.baseline not in running:
-        section.baseline = next(iter(running))
-    times = interleaved(running, timing)
-    section.add_times(times)
+    if running:
+        section.baseline = contenders[0].name if contenders[0].name in running else next(iter(running))
+        section.add_times(interleaved(running, timing))
     return section
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hf_ffn import optimize_for_inference
+from hf_ffn.packed_products import has
 
 
 def optimised(model: Any, dtype: str) -> Any:
@@ -53,10 +54,16 @@ def int8_onnx(path: Path) -> Path:
     from onnx import TensorProto
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    logging.getLogger().setLevel(logging.ERROR)
     target = path.with_suffix(".int8.onnx")
-    options = {"DefaultTensorType": TensorProto.FLOAT}
-    quantize_dynamic(path, target, per_channel=True, weight_type=QuantType.QInt8, extra_options=options)
+    # Without VNNI instructions its sums of 8-bit products overflow, and weights of 7 bits are what it asks for.
+    options = {"reduce_range": not has("vnni"), "extra_options": {"DefaultTensorType": TensorProto.FLOAT}}
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        quantize_dynamic(path, target, per_channel=True, weight_type=QuantType.QInt8, **options)
+    finally:
+        root.setLevel(level)
     return target
 
 

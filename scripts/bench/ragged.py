@@ -17,7 +17,7 @@ from . import peers
 from .measure import Contender, Section, Timing, compare
 from .products import bare, packed
 
-TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.1}
+TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.15}
 
 
 def sections(quick: bool, timing: Timing) -> Iterator[Section]:
@@ -191,18 +191,23 @@ class TextBench:
         ragged = len(set(lengths)) > 1
 
         def padded(name: str, make: Callable[[], Callable[..., torch.Tensor]], dtype: str) -> Contender:
-            return Contender(name, lambda: on_padded(make(), batch), TOLERANCES[dtype])
+            return Contender(name, lambda: on_padded(make(), batch), TOLERANCES[dtype], dtype)
 
         def ordered(name: str, make: Callable[[], Callable[..., torch.Tensor]], dtype: str) -> Contender:
             """Sorted by length and padded in two groups, where that saves padding."""
             if not ragged:
                 return padded(name, make, dtype)
-            return Contender(f"{name}, sorted in 2", lambda: on_groups(make(), Groups(batch, 2)), TOLERANCES[dtype])
+            name = f"{name}, sorted in 2"
+            return Contender(name, lambda: on_groups(make(), Groups(batch, 2)), TOLERANCES[dtype], dtype)
+
+        def bound(name: str, dtype: str) -> Contender:
+            make = functools.partial(bare_products, self.config, sum(lengths), getattr(torch, dtype))
+            return Contender(name, make, precision=dtype)
 
         contenders = [
             padded("transformers", lambda: states_of(self.theirs), "float32"),
-            Contender("bound: bare products", lambda: bare_products(self.config, sum(lengths), torch.float32)),
-            Contender("bound, bfloat16", lambda: bare_products(self.config, sum(lengths), torch.bfloat16)),
+            bound("bound: bare products", "float32"),
+            bound("bound, bfloat16", "bfloat16"),
             padded("transformers, bfloat16", lambda: states_of(self.theirs_in_half), "bfloat16"),
             padded("hf_ffn", lambda: states_of(self.ours), "float32"),
             padded("hf_ffn, optimised", lambda: states_of(self.prepared("float32")), "float32"),

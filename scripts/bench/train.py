@@ -23,8 +23,10 @@ def sections(quick: bool, timing: Timing) -> Iterator[Section]:
     config = small() if quick else BertConfig()
     yield block_section(64 if quick else 768, 64 if quick else 4096, timing.part(4))
     batch = Batch(ragged_lengths(8, mean=25, longest=68), config.vocab_size)
+    models = classifiers(config)
+    reference = step(models[0], batch, torch.float32)()
     for dtype in (torch.float32, torch.bfloat16):
-        yield step_section(config, batch, dtype, timing.part(8 / 3))
+        yield step_section(models, batch, dtype, reference, timing.part(8 / 3))
 
 
 def block_section(hidden: int, tokens: int, timing: Timing) -> Section:
@@ -69,47 +71,57 @@ def six_products(hidden: int, tokens: int) -> Callable[[], None]:
     return bare(pairs)
 
 
-def step_section(config: BertConfig, batch: Batch, dtype: torch.dtype, timing: Timing) -> Section:
-    """A step of fine-tuning a classifier, without dropout so that gradients can be compared."""
+def classifiers(config: BertConfig) -> tuple[nn.Module, nn.Module]:
+    """transformers' classifier and ours with the same weights, without dropout so that gradients can be compared."""
     config = copy.deepcopy(config)
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     torch.manual_seed(0)
     theirs = BertForSequenceClassification(config)
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
-        ours = FFNForSequenceClassification.from_pretrained(folder)
+        return theirs, FFNForSequenceClassification.from_pretrained(folder)
+
+
+def step(
+    model: Any, batch: Batch, dtype: torch.dtype, fused: bool = False, memory: str | None = None
+) -> Callable[[], torch.Tensor]:
+    """A step of fine-tuning a copy of a model; returns the gradient of the word embeddings."""
+    model = copy.deepcopy(model).train()
+    if memory is not None:
+        model.config.feed_forward_memory = memory
+    # So small a rate that the weights, and with them what is compared, stay the same.
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-12, weight_decay=0.0, fused=fused)
+    compared = next(each for name, each in model.named_parameters() if name.endswith("word_embeddings.weight"))
     labels = torch.arange(len(batch.sequences)) % 2
 
-    def step(model: nn.Module, fused: bool, memory: str | None) -> Callable[[], torch.Tensor]:
-        model = copy.deepcopy(model).train()
-        if memory is not None:
-            model.config.feed_forward_memory = memory
-        # So small a rate that the weights, and with them what is compared, stay the same.
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-12, weight_decay=0.0, fused=fused)
-        compared = next(each for name, each in model.named_parameters() if name.endswith("word_embeddings.weight"))
+    def run() -> torch.Tensor:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+            loss = model(batch.ids, attention_mask=batch.mask, labels=labels).loss
+        loss.backward()
+        gradient = compared.grad.clone()
+        optimizer.step()
+        return gradient
 
-        def run() -> torch.Tensor:
-            optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-                loss = model(batch.ids, attention_mask=batch.mask, labels=labels).loss
-            loss.backward()
-            gradient = compared.grad.clone() if compared.grad is not None else torch.zeros(0)
-            optimizer.step()
-            return gradient
+    return run
 
-        return run
 
-    contenders = [
-        Contender("transformers, padded", lambda: step(theirs, False, None), 0.1),
-        Contender("transformers, padded, fused AdamW", lambda: step(theirs, True, None), 0.1),
-        Contender("hf_ffn, packed, fused AdamW", lambda: step(ours, True, "full"), 0.1),
-        Contender("hf_ffn, packed, 'pre_activation', fused", lambda: step(ours, True, "pre_activation"), 0.1),
-        Contender("hf_ffn, packed, 'input', fused", lambda: step(ours, True, "input"), 0.1),
-    ]
-    if dtype == torch.float32:
-        contenders = [Contender(each.name, each.make, 1e-4) for each in contenders]
+def step_section(
+    models: tuple[nn.Module, nn.Module], batch: Batch, dtype: torch.dtype, reference: torch.Tensor, timing: Timing
+) -> Section:
+    """Steps in float32, or under bfloat16 autocast; gradients are compared with float32's."""
+    theirs, ours = models
+    precision, tolerance = ("float32", 1e-4) if dtype == torch.float32 else ("bfloat16", 0.1)
+    steps = {
+        "transformers, padded": lambda: step(theirs, batch, dtype),
+        "transformers, padded, fused AdamW": lambda: step(theirs, batch, dtype, fused=True),
+        "hf_ffn, packed, fused AdamW": lambda: step(ours, batch, dtype, fused=True),
+    }
+    for memory in MEMORY[1:]:
+        name = f"hf_ffn, packed, '{memory}', fused"
+        steps[name] = lambda memory=memory: step(ours, batch, dtype, fused=True, memory=memory)
+    contenders = [Contender(name, make, tolerance, precision) for name, make in steps.items()]
     times = batch.ids.numel() / int(batch.mask.sum())
     title = f"fine-tuning step, ragged text ({times:.2f} times the tokens when padded), "
     title += "float32" if dtype == torch.float32 else "bfloat16 autocast"
-    reference = step(theirs, False, None)()
     return compare(title, contenders, reference, timing)

@@ -57,15 +57,15 @@ def sections(quick: bool, timing: Timing) -> Iterator[Section]:
     contenders = [
         Contender("transformers", lambda: states_of(theirs, pixels), TOLERANCES["float32"]),
         Contender("bound: bare products", lambda: bare_products(config, tokens, torch.float32)),
-        Contender("bound, bfloat16", lambda: bare_products(config, tokens, torch.bfloat16)),
-        Contender("transformers, bfloat16", half, TOLERANCES["bfloat16"]),
+        Contender("bound, bfloat16", lambda: bare_products(config, tokens, torch.bfloat16), precision="bfloat16"),
+        Contender("transformers, bfloat16", half, TOLERANCES["bfloat16"], "bfloat16"),
         Contender("timm", lambda: timm_model(theirs, config, pixels), TOLERANCES["float32"]),
         Contender("hf_ffn", lambda: ours(None), TOLERANCES["float32"]),
         Contender("hf_ffn, optimised", lambda: ours("float32"), TOLERANCES["float32"]),
-        Contender("hf_ffn, optimised, bfloat16", lambda: ours("bfloat16"), TOLERANCES["bfloat16"]),
+        Contender("hf_ffn, optimised, bfloat16", lambda: ours("bfloat16"), TOLERANCES["bfloat16"], "bfloat16"),
         Contender("hf_ffn, optimised, int8", lambda: ours("int8"), TOLERANCES["int8"]),
         Contender("OpenVINO", lambda: openvino("float32"), TOLERANCES["float32"]),
-        Contender("OpenVINO, bfloat16", lambda: openvino("bfloat16"), TOLERANCES["bfloat16"]),
+        Contender("OpenVINO, bfloat16", lambda: openvino("bfloat16"), TOLERANCES["bfloat16"], "bfloat16"),
     ]
     shape = " × ".join(str(each) for each in pixels.shape)
     yield compare(f"encoder of ViT-B/16's size, pixels {shape}", contenders, reference, timing)
