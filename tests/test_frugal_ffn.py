@@ -450,11 +450,16 @@ def test_a_run_from_a_machine_with_another_library_goes_on_without_it(monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "chosen"),
-    [((8.0, 8.0, 8.0), True), ((6.0, 12.0, 12.0), False), ((12.0, 5.0, 5.0), True), ((9.0, 8.0, 8.0), True)],
+    ("capability", "milliseconds", "chosen"),
+    [
+        ("AVX512", (8.0, 9.0, 9.0), True),
+        ("AVX512", (6.0, 12.0, 12.0), False),
+        ("AVX2", (8.0, 7.0, 7.0), False),
+        ("AVX2", (12.0, 3.0, 4.0), True),
+    ],
 )
-def test_the_library_is_the_one_that_is_faster_at_all_products_together(
-    milliseconds: tuple[float, ...], chosen: bool, monkeypatch: pytest.MonkeyPatch
+def test_the_unusual_library_must_win_clearly_at_all_products_together(
+    capability: str, milliseconds: tuple[float, ...], chosen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MKL takes 8 ms for each: the output, the input's gradient and the weight's."""
     now = [0.0]
@@ -466,6 +471,7 @@ def test_the_library_is_the_one_that_is_faster_at_all_products_together(
 
         return multiply
 
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(frugal_ffn.time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(frugal_ffn.Products, "__call__", taking(dict.fromkeys(rows, 8.0)))
     monkeypatch.setattr(frugal_ffn.OneDNNProducts, "__call__", taking(dict(zip(rows, milliseconds, strict=True))))
