@@ -13,7 +13,7 @@ from hf_ffn import FeedForward, FFNConfig
 
 from . import peers
 from .measure import Contender, Section, Timing, compare, without_gradients
-from .products import bare, packed
+from .products import bare
 
 TOLERANCES = {"float32": 1e-5, "bfloat16": 0.02, "int8": 0.05}
 
@@ -28,7 +28,7 @@ def sections(quick: bool, timing: Timing) -> Iterator[Section]:
 
 
 def section(hidden: int, intermediate: int, tokens: int, dtype: str, timing: Timing) -> Section:
-    """One table; the bound, two bare matrix products by oneDNN with packed weights, is what ratios refer to."""
+    """One table; the bound, its two bare matrix products, is what ratios refer to."""
     torch.manual_seed(0)
     ffn = FeedForward(FFNConfig(hidden_size=hidden, intermediate_size=intermediate, num_attention_heads=1)).eval()
     x = torch.randn(tokens, hidden)
@@ -90,6 +90,6 @@ def onnx_runtime(ffn: FeedForward, x: torch.Tensor, int8: bool) -> Callable[[], 
 def bare_products(ffn: FeedForward, x: torch.Tensor) -> Callable[[], None]:
     """The block's two products and nothing else."""
     with torch.no_grad():
-        weights = [packed(each.weight.to(x.dtype).clone()) for each in (ffn.linear_1, ffn.linear_2)]
+        weights = [each.weight.to(x.dtype).clone() for each in (ffn.linear_1, ffn.linear_2)]
     middle = torch.randn(x.shape[0], ffn.config.intermediate_size).to(x.dtype)
     return bare([(x, weights[0]), (middle, weights[1])])

@@ -22,8 +22,8 @@ from .measure import Section, Timing
 from .ragged import small
 
 # Processes for each case, and how often each loads: the time of a load varies by a third.
-ROUNDS = 3
-LOADS = 4
+ROUNDS = 2
+LOADS = 6
 
 # What is measured: the import; loading; then reading every weight once, for mapped ones cost memory only then.
 # A second load in the same process would find what the first has prepared, so each is in a fork of its own.

@@ -15,7 +15,7 @@ from hf_ffn import FFNTextModel
 
 from . import peers
 from .measure import Contender, Section, Timing, compare
-from .products import bare, packed
+from .products import bare
 
 TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.15}
 
@@ -247,9 +247,9 @@ def by_lists(encoder: Callable[..., torch.Tensor], batch: Batch) -> Callable[[],
 
 
 def bare_products(config: Any, tokens: int, dtype: torch.dtype) -> Callable[[], None]:
-    """The matrix products of the blocks for the real tokens, by oneDNN with packed weights, and nothing else."""
+    """The matrix products of the blocks for the real tokens, and nothing else."""
     hidden, intermediate = config.hidden_size, config.intermediate_size
     shapes = [(3 * hidden, hidden), (hidden, hidden), (intermediate, hidden), (hidden, intermediate)]
-    layers = [[packed(torch.randn(shape).to(dtype)) for shape in shapes] for _ in range(config.num_hidden_layers)]
+    layers = [[torch.randn(shape).to(dtype) for shape in shapes] for _ in range(config.num_hidden_layers)]
     inputs = [torch.randn(tokens, shape[1]).to(dtype) for shape in shapes]
     return bare(pair for layer in layers for pair in zip(inputs, layer, strict=True))

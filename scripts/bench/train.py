@@ -62,13 +62,13 @@ def block_section(hidden: int, tokens: int, timing: Timing) -> Section:
 
 
 def six_products(hidden: int, tokens: int) -> Callable[[], None]:
-    """The products of a block's forward and backward, by oneDNN."""
+    """The products of a block's forward and backward."""
     narrow, wide = torch.randn(tokens, hidden), torch.randn(tokens, 4 * hidden)
     up, down = torch.randn(4 * hidden, hidden), torch.randn(hidden, 4 * hidden)
     # Forward, the inputs' gradients, the weights' gradients: x @ w^T each
     pairs = [(narrow, up), (wide, down), (narrow, down.t()), (wide, up.t())]
     pairs += [(narrow.t(), wide.t()), (wide.t(), narrow.t())]
-    return bare(pairs)
+    return bare(pairs, constant=False)
 
 
 def classifiers(config: BertConfig) -> tuple[nn.Module, nn.Module]:
