@@ -1,7 +1,7 @@
 """Measure hf_ffn beside transformers and whatever other libraries are installed, on this machine.
 
 `python scripts/benchmark.py [feed-forward | ragged | vision | train | memory | load | growth | all]`: each contender
-must compute the same thing first; those that do are run in turn, round by round. Ratios are medians of the ratio to the
+must compute the same thing first; those that do are run in turn, round by round. Ratios are medians of that to the
 table's first row within a round, so that they hold where times drift. Two are not in `all`, which takes ten minutes:
 `accuracy` fine-tunes two small models and asks what bfloat16 and int8 cost them, and `ragged-many` takes 64 sequences
 at once, where sorting by length leaves more padding. At the end it says which of the figures that hf_ffn aims at were
@@ -121,7 +121,9 @@ def measure(command: str, options: Options) -> list[dict[str, Any]]:
 
 def measure_apart(command: str, options: Options) -> list[dict[str, Any]]:
     """The same in a process of its own: the threads and memory of one command's libraries would disturb the next."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+    # Forked from one that has imported what this script imports, and run nothing.
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as executor:
         return executor.submit(measure_in_child, command, options).result()
 
 
