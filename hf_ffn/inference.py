@@ -77,9 +77,10 @@ def optimize_for_inference(model: nn.Module, dtype: Precision | None = None) -> 
     Args:
         model: a model, `Encoder`, `EncoderBlock` or `FeedForward` of hf_ffn, in float32 or bfloat16.
         dtype: precision of the blocks. None: the model's own. `"bfloat16"`: the blocks compute in it (softmax and the
-            sums inside LayerNorm in float32), about twice as fast. `"int8"`: weights with a scale a row, activations
-            with a scale of their own at each call; LayerNorm, softmax and residual sums stay float32. As scales are
-            taken over all tokens of a call, an output depends slightly on what else is in the batch.
+            sums inside LayerNorm in float32), about twice as fast; it takes instructions for it, AVX-512's or AMX.
+            `"int8"`: weights with a scale a row, activations with a scale of their own at each call; LayerNorm,
+            softmax and residual sums stay float32. As scales are taken over all tokens of a call, an output depends
+            slightly on what else is in the batch. Weights have 7 bits where a processor has AVX2 alone (no VNNI).
 
     Returns:
         What was done, and what fell back because this machine or torch lacks something; that is logged as a warning

@@ -70,7 +70,7 @@ def check(sections: dict[str, list[dict[str, Any]]]) -> list[tuple[Limit, float 
 
 def told(found: list[tuple[Limit, float | None]]) -> str:
     """The same for people, with what was not reached marked."""
-    lines = ["what it should show: found, at most"]
+    lines = ["what it should show on a processor with bfloat16 and int8 instructions: found, at most"]
     for limit, ratio in found:
         shown = "    –" if ratio is None else f"{ratio:5.2f}"
         mark = "not measured" if ratio is None else "NOT REACHED" if ratio > limit.at_most else ""
