@@ -1,4 +1,4 @@
-"""Linear layers as products by oneDNN, with weights packed once in the layout that the processor likes best."""
+"""Linear layers as products by oneDNN (by MKL and FBGEMM too, with AVX2 alone), with weights packed once."""
 
 import warnings
 from collections.abc import Callable
@@ -98,8 +98,11 @@ def product_of(linears: list[nn.Linear], activation: nn.Module | None, scale: nn
     weight = linears[0].weight.detach()
     if len(linears) > 1:
         weight = torch.cat([each.weight.detach() for each in linears])
-    biases = [each.bias.detach() for each in linears if each.bias is not None]
-    bias = torch.cat(biases) if biases else None
+    bias = None
+    if any(each.bias is not None for each in linears):
+        # Keys may have none beside queries' and values'.
+        none = weight.new_zeros
+        bias = torch.cat([none(each.out_features) if each.bias is None else each.bias.detach() for each in linears])
     if isinstance(scale, LayerScale):
         weight = weight * scale.scale[:, None]
         bias = bias * scale.scale if bias is not None else None

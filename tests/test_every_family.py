@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.models.dinov2 import modeling_dinov2
 
 import hf_ffn
-from hf_ffn import FAMILIES, export_pretrained, verify
+from hf_ffn import FAMILIES, export_pretrained, optimize_for_inference, verify
 from hf_ffn.conversion import pooler_keyword
 from hf_ffn.families.table import table
 from hf_ffn.modeling_ffn import FFNPreTrainedModel
@@ -196,6 +196,20 @@ def test_the_proof_passes_for_every_family(case_of: Any, row: Row, ours: str, th
     assert report.ok, report
     assert sum(check.kind == "layer" for check in report.checks) >= 3 * 2
     assert report.source_class == theirs
+
+
+@pytest.mark.usefixtures("bfloat16_anywhere")
+@pytest.mark.parametrize(("dtype", "allowed"), [(None, 1e-5), ("bfloat16", 0.1), ("int8", 0.2)])
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_every_family_is_prepared_for_inference(case_of: Any, row: Row, dtype: Any, allowed: float) -> None:
+    model = copy.deepcopy(case_of(row, *row.pairs[0], "float32").converted)
+    inputs = row.inputs_for_ours(model, row.pads)
+    real = inputs["attention_mask"] == 1 if row.pads and "attention_mask" in inputs else slice(None)
+    with torch.no_grad():
+        expected = model(**inputs)[0][real]
+        assert not optimize_for_inference(model, dtype).fallbacks
+        found = model(**inputs)[0][real]
+    assert torch.dist(found, expected) < allowed * expected.norm()
 
 
 @pytest.mark.parametrize(
