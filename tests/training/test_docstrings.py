@@ -14,7 +14,6 @@ from sklearn.linear_model import LogisticRegression
 from transformers import AutoTokenizer
 
 from hf_ffn import FFNTextModel
-from hf_ffn.packed_products import missing
 from hf_ffn.training.arguments import DataArguments
 from hf_ffn.training.data import TaskData, load_text_data
 
@@ -27,8 +26,7 @@ def accuracy(out: Path, *model: Any) -> float:
     """Fine-tune a model on the docstrings, and return its accuracy on those held out."""
     flags = ["--dataset_name", "docstrings", "--max_length", MAX_LENGTH, "--num_train_epochs", 2,
              "--per_device_train_batch_size", 16, "--learning_rate", "3e-4", "--num_warmup_steps", 30,
-             # Where a processor lacks it, it would take ten times as long.
-             "--mixed_precision", "bf16" if missing("bfloat16") is None else "no"]  # fmt: skip
+             "--mixed_precision", "bf16"]  # fmt: skip
     run("finetune_text.py", out.with_suffix(".log"), "--output_dir", out, *model, *flags)
     return json.loads((out / "all_results.json").read_text())["accuracy"]
 
