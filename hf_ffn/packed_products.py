@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from transformers.activations import FastGELUActivation, GELUActivation, GELUTanh, NewGELUActivation, SiLUActivation
 
+from .frugal_ffn import only_avx2
 from .modeling_ffn import LayerScale
 
 # With AVX2 alone two products of 8 bits are added up in 16: 2 * 255 * 63 fits, and the weights have 7 bits of the two,
@@ -110,15 +111,6 @@ def product_of(linears: list[nn.Linear], activation: nn.Module | None, scale: nn
         return Int8Linear(weight, bias, activation, len(linears))
     is_copy = weight.data_ptr() != linears[0].weight.data_ptr()
     return OneDNNLinear(weight.to(getattr(torch, dtype)), bias, activation, len(linears), is_copy)
-
-
-def only_avx2() -> bool:
-    """Whether this processor has AVX2 and no AVX-512, where oneDNN is not the fastest at everything.
-
-    Within a product it then takes a third of the product's own time for GELU or SiLU, and torch a sixteenth after it;
-    and MKL multiplies many rows faster by a tenth.
-    """
-    return torch.backends.cpu.get_cpu_capability() == "AVX2"
 
 
 class Packed:
