@@ -59,7 +59,7 @@ def missing(dtype: str) -> str | None:
     Args:
         dtype: `"float32"`, `"bfloat16"` or `"int8"`.
     """
-    if dtype == "bfloat16" and not (has("avx512_bf16") or has("amx_tile")):
+    if dtype == "bfloat16" and not has_bfloat16():
         return "this processor has no instructions for it (avx512_bf16 or AMX), and would be slower than in float32"
     if dtype == "int8" and not (has("vnni") or has("avx2")):
         return "this processor has no instructions for it (VNNI or AVX2)"
@@ -78,6 +78,11 @@ def missing(dtype: str) -> str | None:
 def has(instructions: str) -> bool:
     """Whether this processor has a set of instructions, by torch's name for it."""
     return getattr(torch.cpu, f"_is_{instructions}_supported", lambda: False)()
+
+
+def has_bfloat16() -> bool:
+    """Whether this processor multiplies matrices in bfloat16 by instructions of its own."""
+    return has("avx512_bf16") or has("amx_tile")
 
 
 def int8_engine() -> str:

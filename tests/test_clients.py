@@ -22,7 +22,9 @@ def test_sentence_transformers_encodes_with_a_converted_model_as_with_the_origin
     assert isinstance(transformer.auto_model, FFNTextModel)
     ours = SentenceTransformer(modules=[transformer, Pooling(384, "mean"), Normalize()], device="cpu")
     original = SentenceTransformer(str(source), device="cpu")
-    assert np.array_equal(ours.encode(SENTENCES), original.encode(SENTENCES))
+    assert np.array_equal(ours.encode(SENTENCES, batch_size=1), original.encode(SENTENCES, batch_size=1))
+    # In one batch, ours leaves the padding out: other shapes, in which a processor may round otherwise.
+    np.testing.assert_allclose(ours.encode(SENTENCES), original.encode(SENTENCES), rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow

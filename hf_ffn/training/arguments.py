@@ -106,7 +106,9 @@ class TrainingArguments:
         default=None, metadata={"help": "Keep so many checkpoints; the best by metric is kept besides."}
     )
     metric_for_best_model: str | None = field(default=None, metadata={"help": "Left out: the task's first metric."})
-    mixed_precision: str = field(default="no", metadata={"help": "no, bf16 or fp16."})
+    mixed_precision: str | None = field(
+        default=None, metadata={"help": "no, bf16 or fp16. Left out: what accelerate is configured or launched with."}
+    )
     gradient_checkpointing: bool = field(default=False, metadata={"help": "Less memory, more time."})
     torch_compile: bool = field(default=False, metadata={"help": "Compile the model."})
     with_tracking: bool = field(default=False, metadata={"help": "Log to the trackers of report_to."})

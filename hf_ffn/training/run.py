@@ -20,6 +20,7 @@ from transformers.utils import logging
 
 from .. import __version__
 from ..modeling_ffn import FFNPreTrainedModel
+from ..packed_products import has_bfloat16
 from .arguments import DataArguments, ModelArguments, TrainingArguments, without_token
 from .checkpoints import check_same_run, prepare_output_folder
 from .data import TaskData
@@ -42,11 +43,25 @@ def make_accelerator(args: TrainingArguments) -> Accelerator:
         log_with=args.report_to if args.with_tracking else None,
         project_config=ProjectConfiguration(project_dir=str(folder), logging_dir=str(folder / "logs")),
     )
+    # For those who read the results: what was launched or configured counts where the flag is left out.
+    args.mixed_precision = accelerator.mixed_precision
     if accelerator.is_main_process:
+        warn_of_emulated_bfloat16(accelerator)
         resume = args.resume_from_checkpoint is not None
         prepare_output_folder(folder, overwrite=args.overwrite_output_dir, resume=resume)
     accelerator.wait_for_everyone()
     return accelerator
+
+
+def warn_of_emulated_bfloat16(accelerator: Accelerator) -> None:
+    """Warn where bfloat16 is computed on a CPU without instructions for it: that takes longer than float32."""
+    # torch's name for its kernels begins so on x86 alone; what other processors have, torch does not tell.
+    on_x86 = accelerator.device.type == "cpu" and torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    if accelerator.mixed_precision == "bf16" and on_x86 and not has_bfloat16():
+        logger.warning(
+            "mixed_precision bf16: this processor has no instructions for bfloat16 (avx512_bf16 or AMX) and emulates "
+            "it, slower than float32 (many times, with AVX2 alone); choose --mixed_precision no."
+        )
 
 
 def make_model(

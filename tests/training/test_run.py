@@ -5,6 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType
 
 from hf_ffn.training import run
@@ -20,6 +22,48 @@ def test_adapters_under_fsdp_are_refused_before_anything_is_written(tmp_path: Pa
     with pytest.raises(ValueError, match="lora and FSDP"):
         run.finetune(sharded, nothing, nothing, None, *arguments)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "kernels", "has", "warned"),
+    [
+        ("cpu", "bf16", "AVX2", False, True),
+        ("cpu", "bf16", "AVX512", False, True),
+        ("cpu", "bf16", "AVX512", True, False),
+        ("cpu", "no", "AVX2", False, False),
+        ("cpu", "bf16", "SVE256", False, False),
+        ("cuda", "bf16", "AVX2", False, False),
+    ],
+)
+def test_bfloat16_on_a_processor_that_emulates_it_is_warned_of(
+    device: str,
+    precision: str,
+    kernels: str,
+    has: bool,
+    warned: bool,
+    messages: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
+    monkeypatch.setattr(run, "has_bfloat16", lambda: has)
+    accelerator: Any = SimpleNamespace(device=torch.device(device), mixed_precision=precision)
+    run.warn_of_emulated_bfloat16(accelerator)
+    assert ("emulates it" in messages.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("flag", "launched", "expected"), [(None, "bf16", "bf16"), ("no", "bf16", "no"), (None, None, "no")]
+)
+def test_a_run_computes_in_the_precision_that_it_was_launched_with_where_no_flag_says_another(
+    flag: str | None, launched: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if launched is not None:
+        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launched)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    args = TrainingArguments(output_dir=str(tmp_path / "out"), mixed_precision=flag)
+    computed_in = run.make_accelerator(args).mixed_precision
+    AcceleratorState._reset_state(reset_partial_state=True)
+    assert (computed_in, args.mixed_precision) == (expected, expected)
 
 
 def test_a_push_in_the_midst_of_a_run_that_fails_is_said_and_the_run_goes_on(
