@@ -63,12 +63,12 @@ def main() -> None:
         report.plot(minilm / "equivalence.png")
     train("finetune_text.py", work / "minilm-ffn-docstrings",
           "--dataset_name", "docstrings", "--model_name_or_path", minilm, "--max_length", 32,
-          "--num_train_epochs", 2, "--per_device_train_batch_size", 16, "--learning_rate", "3e-4",
+          "--num_train_epochs", 3, "--per_device_train_batch_size", 16, "--learning_rate", "1e-4",
           "--num_warmup_steps", 30)  # fmt: skip
     train("finetune_image.py", work / "vit-ffn-digits",
           "--dataset_name", "digits", "--config_overrides", SMALL_VIT, "--num_train_epochs", 50,
           "--per_device_train_batch_size", 64, "--num_warmup_steps", 50, "--lr_scheduler_type", "cosine",
-          "--learning_rate", "3e-3")  # fmt: skip
+          "--learning_rate", "1.5e-3")  # fmt: skip
     for name, details in DETAILS.items():
         staged = work / "staged" / name
         print(stage(work / name, staged, details=details))
