@@ -23,8 +23,8 @@ SCRIPTS = Path(__file__).parent
 CARDS = SCRIPTS.parent / "model_cards"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
-SMALL_VIT = ("hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=128,"
-             "image_size=8,patch_size=2,num_channels=1,hidden_dropout_prob=0.1")  # fmt: skip
+SMALL_VIT = ("hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=256,"
+             "image_size=8,patch_size=4,num_channels=1,hidden_dropout_prob=0.2")  # fmt: skip
 
 DETAILS = {
     "minilm-ffn": CardDetails(
@@ -66,9 +66,9 @@ def main() -> None:
           "--num_train_epochs", 3, "--per_device_train_batch_size", 16, "--learning_rate", "1e-4",
           "--num_warmup_steps", 30)  # fmt: skip
     train("finetune_image.py", work / "vit-ffn-digits",
-          "--dataset_name", "digits", "--config_overrides", SMALL_VIT, "--num_train_epochs", 50,
+          "--dataset_name", "digits", "--config_overrides", SMALL_VIT, "--num_train_epochs", 80,
           "--per_device_train_batch_size", 64, "--num_warmup_steps", 50, "--lr_scheduler_type", "cosine",
-          "--learning_rate", "1.5e-3")  # fmt: skip
+          "--learning_rate", "1.5e-3", "--weight_decay", 0.1)  # fmt: skip
     for name, details in DETAILS.items():
         staged = work / "staged" / name
         print(stage(work / name, staged, details=details))

@@ -72,12 +72,13 @@ def test_a_run_leaves_model_results_and_pictures(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_digits_from_scratch_reach_97_percent(tmp_path: Path) -> None:
+    # Some 98 percent with any seed: two images above 97 would depend on how a processor rounds.
     sizes = (
-        "hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=128,"
-        "image_size=8,patch_size=2,num_channels=1,hidden_dropout_prob=0.1"
+        "hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=256,"
+        "image_size=8,patch_size=4,num_channels=1,hidden_dropout_prob=0.2"
     )
-    flags = ["--num_train_epochs", 50, "--per_device_train_batch_size", 64, "--num_warmup_steps", 50,
-             "--lr_scheduler_type", "cosine", "--learning_rate", "1.5e-3"]  # fmt: skip
+    flags = ["--num_train_epochs", 80, "--per_device_train_batch_size", 64, "--num_warmup_steps", 50,
+             "--lr_scheduler_type", "cosine", "--learning_rate", "1.5e-3", "--weight_decay", 0.1]  # fmt: skip
     run("finetune_image.py", tmp_path / "log", *digits(tmp_path / "out", *flags, overrides=sizes))
     assert json.loads((tmp_path / "out" / "all_results.json").read_text())["accuracy"] >= 0.97
 
