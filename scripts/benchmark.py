@@ -13,7 +13,6 @@ import argparse
 import importlib
 import json
 import logging
-import multiprocessing
 import os
 import platform
 import sys
@@ -31,7 +30,7 @@ import torch
 import transformers
 
 from bench.limits import check, told
-from bench.measure import Timing
+from bench.measure import Timing, processes
 
 # Each is a module of `bench` with `sections(quick, timing)`; the seconds are of measuring, in a full and a quick run.
 COMMANDS = {
@@ -121,9 +120,7 @@ def measure(command: str, options: Options) -> list[dict[str, Any]]:
 
 def measure_apart(command: str, options: Options) -> list[dict[str, Any]]:
     """The same in a process of its own: the threads and memory of one command's libraries would disturb the next."""
-    # Forked from one that has imported what this script imports, and run nothing.
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as executor:
+    with ProcessPoolExecutor(1, processes()) as executor:
         return executor.submit(measure_in_child, command, options).result()
 
 

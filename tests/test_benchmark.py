@@ -1,6 +1,7 @@
 """The benchmark: only what computes the same is timed, and every command says so in the same form."""
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ sys.path.insert(0, str(SCRIPTS))
 import benchmark  # noqa: E402
 
 from bench import limits, measure  # noqa: E402
-from bench.measure import Contender, Timing, compare, relative_error  # noqa: E402
+from bench.measure import Apart, Contender, Timing, compare, relative_error  # noqa: E402
 from bench.ragged import Batch, Groups  # noqa: E402
 
 
@@ -99,6 +100,63 @@ def test_processor_time_leaves_waiting_out() -> None:
     section = compare("title", contenders, None, Timing(0.0, time.process_time))
     assert section.rows[0].median_s < 0.01
     assert compare("title", contenders, None, Timing(0.0)).rows[0].median_s >= 0.02
+
+
+def test_what_is_read_of_an_output_is_compared_and_not_timed() -> None:
+    read: list[str] = []
+
+    def second_half(output: torch.Tensor) -> torch.Tensor:
+        read.append("read")
+        return output[2:]
+
+    contenders = [Contender("base", lambda: constant(1.0), read=second_half)]
+    section = compare("title", contenders, torch.ones(2), Timing(0.0, repeated=0.0))
+    assert (section.rows[0].status, section.rows[0].error) == ("ok", 0.0)
+    assert read == ["read"]
+
+
+def process_and_threads(seconds: float) -> Any:
+    """For another process: what takes so much processor time, and says where it runs and with how many threads."""
+
+    def run(name: str) -> tuple[str, int, int]:
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+        return name, os.getpid(), torch.get_num_threads()
+
+    return run
+
+
+def test_what_runs_apart_has_a_process_of_its_own_with_as_many_threads_and_is_timed_there() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        apart = Apart(process_and_threads, 0.02)
+    finally:
+        torch.set_num_threads(threads)
+    run = apart.on("name")
+    name, process, its_threads = run()
+    assert process != os.getpid()
+    assert (name, its_threads) == ("name", 3)
+    assert measure.repeat(run, Timing(0.0, time.process_time, repeated=0.0)) >= 0.02
+
+
+def test_a_process_apart_ends_with_what_asked_it() -> None:
+    apart = Apart(process_and_threads, 0.0)
+    process = apart.process
+    del apart
+    process.join(60)
+    assert process.exitcode == 0
+
+
+def fails(message: str) -> Any:
+    raise ModuleNotFoundError(message)
+
+
+def test_what_cannot_be_prepared_apart_says_why() -> None:
+    contenders = [Contender("base", lambda: constant(1.0)), Contender("peer", lambda: Apart(fails, "No peer"))]
+    section = compare("title", contenders, torch.ones(4), Timing(0.0))
+    assert section.rows[1].status == "not measured (ModuleNotFoundError: No peer)"
 
 
 def test_a_single_round_has_no_spread() -> None:

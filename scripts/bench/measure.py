@@ -1,9 +1,12 @@
 """Measuring contenders beside each other: the same computation first, then interleaved, then medians."""
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -40,6 +43,80 @@ class Timing:
         return replace(self, seconds=self.seconds / count)
 
 
+class Apart:
+    """A function in a process of its own, for a library that would disturb the others in theirs.
+
+    OpenMP's runtime, which such a library shares with torch, counts the threads of both. Where those are more than the
+    processors, they no longer wait for the next product but go to sleep after each, from the first run on and for as
+    long as the library's threads live: torch then takes a quarter longer for a few tokens.
+
+    Args:
+        make: called there with the arguments; returns the function.
+        arguments: go there as `make` does, by pickle.
+
+    Attributes:
+        process: that process; it ends when this object does.
+    """
+
+    def __init__(self, make: Callable[..., Callable[..., Any]], *arguments: Any) -> None:
+        context = processes()
+        self._connection, theirs = context.Pipe()
+        command = (theirs, torch.get_num_threads(), make, arguments)
+        self.process = context.Process(target=serve, args=command, daemon=True)
+        self.process.start()
+        theirs.close()
+        self._answer()
+
+    def on(self, *inputs: Any) -> "RunApart":
+        """What runs the function on these inputs."""
+        return RunApart(self, inputs)
+
+    def asked(self, inputs: tuple[Any, ...], timing: Timing | None) -> Any:
+        """The function's output; with a timing, what `repeat` says of it, by that process's clock."""
+        self._connection.send((inputs, timing))
+        return self._answer()
+
+    def _answer(self) -> Any:
+        answer = self._connection.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@dataclass
+class RunApart:
+    """A function in another process, and what it is run on."""
+
+    apart: Apart
+    inputs: tuple[Any, ...]
+
+    def __call__(self) -> Any:
+        return self.apart.asked(self.inputs, None)
+
+
+def processes() -> Any:
+    """multiprocessing's way to start one: forked from a process that has run nothing, where the system can."""
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    return multiprocessing.get_context(method)
+
+
+def serve(connection: Connection, threads: int, make: Callable[..., Callable[..., Any]], arguments: Any) -> None:
+    """What such a process does, until nobody asks any more."""
+    torch.set_num_threads(threads)
+    try:
+        function = make(*arguments)
+        connection.send(None)
+        while True:
+            inputs, timing = connection.recv()
+            run = partial(function, *inputs)
+            connection.send(run() if timing is None else repeat(run, timing))
+    except EOFError:
+        return
+    # Told where it is asked for.
+    except Exception as error:
+        connection.send(error)
+
+
 @dataclass
 class Contender:
     """One way to compute something.
@@ -47,15 +124,18 @@ class Contender:
     Attributes:
         name: as printed.
         make: prepares it, and returns what is timed; that returns an output, or None where nothing is compared.
+        read: makes of an output what is compared. It is not timed: an operator of torch's within another library's
+            turn would leave torch's threads spinning, at that library's cost.
         tolerance: how far its output may be from the reference, `|output - reference| / |reference|`.
         precision: of its products. Where the processor has no instructions for bfloat16, libraries compute it in
             another precision or for minutes, and neither is measured.
     """
 
     name: str
-    make: Callable[[], Callable[[], torch.Tensor | None]]
+    make: Callable[[], Callable[[], Any]]
     tolerance: float = 1e-4
     precision: str = "float32"
+    read: Callable[[Any], torch.Tensor | None] = lambda output: output
 
 
 @dataclass
@@ -175,7 +255,7 @@ def compare(title: str, contenders: list[Contender], reference: torch.Tensor | N
         # A peer may fail in any way; that is a result, and no reason to lose the others'.
         try:
             run = contender.make()
-            output = run()
+            output = contender.read(run())
         except Exception as error:
             row.status = f"not measured ({type(error).__name__}: {first_line(error)})"
             continue
@@ -209,6 +289,8 @@ def interleaved(running: dict[str, Callable[[], Any]], timing: Timing) -> dict[s
 
 def repeat(run: Callable[[], Any], timing: Timing) -> float:
     """Run it for as long as it should be repeated, and return the seconds of one run."""
+    if isinstance(run, RunApart):
+        return run.apart.asked(run.inputs, timing)
     started, end, runs = timing.clock(), time.perf_counter() + timing.repeated, 0
     while runs == 0 or time.perf_counter() < end:
         run()

@@ -113,10 +113,9 @@ def openvino_compiled(graph: Any, dtype: str) -> Callable[..., torch.Tensor]:
     return run
 
 
-def ctranslate2_encoder(model: Any, folder: Path, compute_type: str) -> Callable[[list[list[int]]], torch.Tensor]:
-    """A function from sequences of ids to `(batch, sequence, hidden_size)`; its converter reads a saved BERT."""
+def ctranslate2_files(model: Any, folder: Path) -> Path:
+    """A BERT in CTranslate2's format; its converter reads a saved one."""
     import ctranslate2
-    import numpy
     from transformers import BertModel, BertTokenizer
 
     source, converted = folder / "bert", folder / "ctranslate2"
@@ -131,7 +130,15 @@ def ctranslate2_encoder(model: Any, folder: Path, compute_type: str) -> Callable
         (folder / "vocab.txt").write_text("\n".join(words))
         BertTokenizer(str(folder / "vocab.txt")).save_pretrained(source)
         ctranslate2.converters.TransformersConverter(str(source)).convert(str(converted))
+    return converted
+
+
+def ctranslate2_encoder(files: Path, compute_type: str) -> Callable[[list[list[int]]], Any]:
+    """A function from sequences of ids to an array `(batch, sequence, hidden_size)`."""
+    import ctranslate2
+    import numpy
+
     encoder = ctranslate2.Encoder(
-        str(converted), compute_type=compute_type, inter_threads=1, intra_threads=torch.get_num_threads()
+        str(files), compute_type=compute_type, inter_threads=1, intra_threads=torch.get_num_threads()
     )
-    return lambda ids: torch.from_numpy(numpy.array(encoder.forward_batch(ids).last_hidden_state))
+    return lambda ids: numpy.array(encoder.forward_batch(ids).last_hidden_state)

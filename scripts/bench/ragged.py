@@ -14,7 +14,7 @@ from transformers import BertConfig, BertModel
 from hf_ffn import FFNTextModel
 
 from . import peers
-from .measure import Contender, Section, Timing, compare
+from .measure import Apart, Contender, Section, Timing, compare
 from .products import bare
 
 TOLERANCES = {"float32": 1e-4, "bfloat16": 0.05, "int8": 0.15}
@@ -74,6 +74,10 @@ class Batch:
         ids = nn.utils.rnn.pad_sequence([self.sequences[index] for index in members], batch_first=True)
         mask = nn.utils.rnn.pad_sequence([torch.ones_like(self.sequences[i]) for i in members], batch_first=True)
         return ids, mask
+
+    def tokens(self, output: torch.Tensor) -> torch.Tensor:
+        """The real tokens of an output of all sequences, `(tokens, hidden_size)`."""
+        return output[self.real]
 
 
 class Groups:
@@ -171,15 +175,16 @@ class TextBench:
         return peers.openvino_compiled(self.openvino_graph, dtype)
 
     @functools.cache  # noqa: B019
-    def ctranslate2(self, compute_type: str) -> Callable[..., torch.Tensor]:
-        return peers.ctranslate2_encoder(self.theirs, self.folder, compute_type)
+    def ctranslate2(self, compute_type: str) -> Apart:
+        return Apart(peers.ctranslate2_encoder, peers.ctranslate2_files(self.theirs, self.folder), compute_type)
 
     def section(self, title: str, lengths: list[int], timing: Timing, only: tuple[str, ...] = ()) -> Section:
         """One table, of all contenders or `only` some; ratios refer to the first, transformers padded among all."""
         batch = Batch(lengths, self.config.vocab_size)
         by_name = {each.name: each for each in self.contenders(batch)}
         contenders = [by_name[name] for name in only or by_name]
-        reference = on_groups(states_of(self.theirs), Groups(batch, min(8, len(lengths))))()
+        alone = Groups(batch, min(8, len(lengths)))
+        reference = alone.tokens(on_groups(states_of(self.theirs), alone)())
         section = compare(f"encoder of BERT-base's size, {title}", contenders, reference, timing)
         times = batch.ids.numel() / sum(lengths)
         section.notes.append(f"{sum(lengths)} tokens in {len(lengths)} sequences; padded {times:.2f} times as many")
@@ -191,14 +196,23 @@ class TextBench:
         ragged = len(set(lengths)) > 1
 
         def padded(name: str, make: Callable[[], Callable[..., torch.Tensor]], dtype: str) -> Contender:
-            return Contender(name, lambda: on_padded(make(), batch), TOLERANCES[dtype], dtype)
+            return Contender(name, lambda: on_padded(make(), batch), TOLERANCES[dtype], dtype, batch.tokens)
 
         def ordered(name: str, make: Callable[[], Callable[..., torch.Tensor]], dtype: str) -> Contender:
             """Sorted by length and padded in two groups, where that saves padding."""
             if not ragged:
                 return padded(name, make, dtype)
-            name = f"{name}, sorted in 2"
-            return Contender(name, lambda: on_groups(make(), Groups(batch, 2)), TOLERANCES[dtype], dtype)
+            name, groups = f"{name}, sorted in 2", Groups(batch, 2)
+            return Contender(name, lambda: on_groups(make(), groups), TOLERANCES[dtype], dtype, groups.tokens)
+
+        def without_padding(name: str, compute_type: str) -> Contender:
+            ids = [each.tolist() for each in batch.sequences]
+            return Contender(
+                name,
+                lambda: self.ctranslate2(compute_type).on(ids),
+                TOLERANCES[compute_type],
+                read=lambda states: batch.tokens(torch.from_numpy(states)),
+            )
 
         def bound(name: str, dtype: str) -> Contender:
             make = functools.partial(bare_products, self.config, sum(lengths), getattr(torch, dtype))
@@ -217,8 +231,8 @@ class TextBench:
             ordered("OpenVINO, bfloat16", lambda: self.openvino("bfloat16"), "bfloat16"),
             ordered("ONNX Runtime", lambda: self.onnx(False), "float32"),
             ordered("ONNX Runtime, int8", lambda: self.onnx(True), "int8"),
-            Contender("CTranslate2", lambda: by_lists(self.ctranslate2("float32"), batch), TOLERANCES["float32"]),
-            Contender("CTranslate2, int8", lambda: by_lists(self.ctranslate2("int8"), batch), TOLERANCES["int8"]),
+            without_padding("CTranslate2", "float32"),
+            without_padding("CTranslate2, int8", "int8"),
         ]
         if ragged:
             contenders.append(ordered("transformers", lambda: states_of(self.theirs), "float32"))
@@ -234,16 +248,11 @@ def states_of(model: Any) -> Callable[..., torch.Tensor]:
 
 
 def on_padded(model: Callable[..., torch.Tensor], batch: Batch) -> Callable[[], torch.Tensor]:
-    return lambda: model(batch.ids, batch.mask)[batch.real]
+    return lambda: model(batch.ids, batch.mask)
 
 
-def on_groups(model: Callable[..., torch.Tensor], groups: Groups) -> Callable[[], torch.Tensor]:
-    return lambda: groups.tokens([model(*group) for group in groups.padded])
-
-
-def by_lists(encoder: Callable[..., torch.Tensor], batch: Batch) -> Callable[[], torch.Tensor]:
-    ids = [each.tolist() for each in batch.sequences]
-    return lambda: encoder(ids)[batch.real]
+def on_groups(model: Callable[..., torch.Tensor], groups: Groups) -> Callable[[], list[torch.Tensor]]:
+    return lambda: [model(*group) for group in groups.padded]
 
 
 def bare_products(config: Any, tokens: int, dtype: torch.dtype) -> Callable[[], None]:
