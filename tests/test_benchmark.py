@@ -1,10 +1,12 @@
 """The benchmark: only what computes the same is timed, and every command says so in the same form."""
 
+import importlib
 import json
 import os
 import sys
 import time
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ sys.path.insert(0, str(SCRIPTS))
 
 import benchmark  # noqa: E402
 
-from bench import limits, measure  # noqa: E402
+from bench import limits, measure, peers  # noqa: E402
 from bench.measure import Apart, Contender, Timing, compare, relative_error  # noqa: E402
 from bench.ragged import Batch, Groups  # noqa: E402
 
@@ -157,6 +159,19 @@ def test_what_cannot_be_prepared_apart_says_why() -> None:
     contenders = [Contender("base", lambda: constant(1.0)), Contender("peer", lambda: Apart(fails, "No peer"))]
     section = compare("title", contenders, torch.ones(4), Timing(0.0))
     assert section.rows[1].status == "not measured (ModuleNotFoundError: No peer)"
+
+
+def test_openvino_reports_no_conversion_to_its_makers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would in processes of their own, beside what is measured, wherever it can import what reports."""
+
+    def convert_model(model: torch.nn.Module, example_input: Any) -> str:
+        with pytest.raises(ImportError):
+            importlib.import_module("openvino_telemetry")
+        return "graph"
+
+    monkeypatch.setitem(sys.modules, "openvino_telemetry", ModuleType("openvino_telemetry"))
+    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(convert_model=convert_model))
+    assert peers.openvino_graph(torch.nn.Identity(), ()) == "graph"
 
 
 def test_a_single_round_has_no_spread() -> None:
