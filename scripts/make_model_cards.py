@@ -23,6 +23,7 @@ SCRIPTS = Path(__file__).parent
 CARDS = SCRIPTS.parent / "model_cards"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
+# Also what `bench/accuracy.py` trains, whose figures are in the README.
 SMALL_VIT = ("hidden_size=64,num_hidden_layers=4,num_attention_heads=4,intermediate_size=256,"
              "image_size=8,patch_size=4,num_channels=1,hidden_dropout_prob=0.2")  # fmt: skip
 

@@ -124,11 +124,11 @@ class Contender:
     Attributes:
         name: as printed.
         make: prepares it, and returns what is timed; that returns an output, or None where nothing is compared.
-        read: makes of an output what is compared. It is not timed: an operator of torch's within another library's
-            turn would leave torch's threads spinning, at that library's cost.
         tolerance: how far its output may be from the reference, `|output - reference| / |reference|`.
         precision: of its products. Where the processor has no instructions for bfloat16, libraries compute it in
             another precision or for minutes, and neither is measured.
+        read: makes of an output what is compared. It is not timed: an operator of torch's within another library's
+            turn would leave torch's threads spinning, at that library's cost.
     """
 
     name: str
