@@ -389,6 +389,8 @@ def train_in_one_of_two_processes(rank: int, folder: str) -> None:
         parallel(half[rank]).square().mean().backward()
     if rank == 0:
         torch.save({name: p.grad for name, p in block.named_parameters()}, f"{folder}/gradients.pt")
+    # As the group's last owner it would wait, with Python's lock, for a thread that waits for this lock.
+    del parallel
     # One process must not take its connections down while the other still uses them.
     dist.barrier()
     dist.destroy_process_group()

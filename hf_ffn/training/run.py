@@ -192,6 +192,10 @@ def finetune(
         )
         if share is not None:
             print(share(folder, "Fine-tuned" if model_args.model_name_or_path else "Trained"))
+    # Torch's wrapper for several processes goes before their group does: as the group's last owner it would wait for
+    # gloo's threads, and keep from them the lock of Python's that they wait for.
+    del trainer
+    accelerator.free_memory()
     accelerator.wait_for_everyone()
     accelerator.end_training()
     return {**metrics, **summary}
