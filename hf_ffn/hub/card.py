@@ -10,7 +10,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from .. import __version__
 from ..dimensions import dimensions
 from .details import CardDetails
-from .facts import EMBEDDED, Facts
+from .facts import EMBEDDED, LOCAL, Facts
 from .snippets import is_vision, snippet
 
 # By our tasks, the Hub's.
@@ -247,6 +247,16 @@ def training_section(facts: Facts) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in results.get("versions", {}).items())
     rows += [("Environment", versions)] if versions else []
     return table(("Argument", "Value"), rows)
+
+
+def public_arguments(facts: Facts) -> dict[str, Any]:
+    """What of a run's arguments a card is made of, without where anything lay on this machine."""
+    arguments = {name: value for name, value in facts.arguments.items() if name in TRAINING_ARGUMENTS}
+    if facts.arguments.get("model_name_or_path"):
+        arguments["model_name_or_path"] = facts.base_model or LOCAL
+    if facts.dataset or facts.arguments.get("dataset_name") in EMBEDDED:
+        arguments |= {name: facts.arguments.get(name) for name in ("dataset_name", "dataset_config_name")}
+    return arguments
 
 
 def without_effect(facts: Facts) -> set[str]:

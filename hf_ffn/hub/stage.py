@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from ..conversion import copy_processor, model_class_for, refuse_same_folder
 from ..equivalence import example_inputs
 from ..modeling_ffn import FFNPreTrainedModel
-from .card import make_card
+from .card import make_card, public_arguments
 from .details import CardDetails, is_repo_id
 from .facts import PICTURES, Facts, gather, read_equivalence, read_json
 from .inspection import inspect_folder
@@ -68,10 +68,11 @@ def stage(
 ) -> StageReport:
     """Make a folder that can be published, and prove it, all without network.
 
-    It holds weights, configuration, code, tokenizer or image processor, the card with its pictures, the results, and
-    a manifest. Before it takes its place it is loaded in a fresh process in which hf_ffn cannot be imported and no
-    connection can be made, its outputs are compared bit for bit with the model here, the card's examples are run, and
-    its files are looked through for imports that lead out of it, tokens, paths and user names.
+    It holds weights, configuration, code, tokenizer or image processor, the card with its pictures, the results, what
+    the card tells of a run's arguments (so that it can be staged again), and a manifest. Before it takes its place it
+    is loaded in a fresh process in which hf_ffn cannot be imported and no connection can be made, its outputs are
+    compared bit for bit with the model here, the card's examples are run, and its files are looked through for imports
+    that lead out of it, tokens, paths and user names.
 
     Args:
         source: a folder or a Hub id; ours, or of a family that converts.
@@ -95,8 +96,11 @@ def stage(
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         copy_processor(source, folder, **hub_kwargs)
         copy_results(Path(source), folder)
-        # The arguments of a run hold paths, so that its file stays behind, and the card takes from it what matters.
         facts = gather(folder, run_file=Path(source) / "run.json")
+        if facts.arguments:
+            # Of a run's record only what the card is made of, so that it can be made again from this folder.
+            record = {"arguments": public_arguments(facts)}
+            (folder / "run.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         card = make_card(facts, details)
         (folder / "README.md").write_text(str(card), encoding="utf-8")
         proven = prove(folder, model, facts, details)

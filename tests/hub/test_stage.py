@@ -140,7 +140,7 @@ def test_a_trained_image_model_is_staged_in_shards_with_its_results(tmp_path: Pa
     shards = set(json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"].values())
     assert len(shards) > 2
     assert names_in(folder) == {
-        "README.md", "config.json", "manifest.json", "model.safetensors.index.json",
+        "README.md", "config.json", "manifest.json", "model.safetensors.index.json", "run.json",
         "all_results.json", "training_curves.png", "confusion_matrix.png", "preprocessor_config.json", *VISION_CODE,
         *shards,
     }  # fmt: skip
@@ -210,6 +210,28 @@ def test_a_folder_that_was_staged_before_is_replaced(source: Path, tmp_path: Pat
     assert_published_whole(tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").glob("model*.safetensors*")] == ["model.safetensors"]
     assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"dataset_name": "digits", "lora": "linear_1", "lora_rank": 4, "seed": 0},
+        {"dataset_name": "me/words", "dataset_config_name": "de", "model_name_or_path": "me/bert"},
+        {"train_file": "/home/somebody/words.csv", "model_name_or_path": "/home/somebody/bert", "max_train_steps": 9},
+        {"dataset_name": "/home/somebody/words", "dataset_config_name": "somebody", "mixed_precision": "bf16"},
+    ],
+)
+def test_a_staged_folder_can_be_staged_again_with_the_same_card(
+    source: Path, tmp_path: Path, unproven: list[str], arguments: dict[str, Any]
+) -> None:
+    add_run(source, output_dir="/home/somebody/out", hub_model_id="somebody/x", learning_rate=0.002, **arguments)
+    details = CardDetails(repo_id="me/model")
+    stage(source, tmp_path / "out", details=details)
+    stage(tmp_path / "out", tmp_path / "again", details=details)
+    once, twice = content(tmp_path / "out"), content(tmp_path / "again")
+    assert b"| `learning_rate` | `0.002` |" in once["README.md"]
+    assert once == twice
+    assert "somebody" not in texts_of(tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["somebody's files", "staged and changed", "a file", "the source"])
