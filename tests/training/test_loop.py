@@ -186,8 +186,9 @@ def train_in_one_of_two_processes(rank: int, folder: str) -> None:
     weights = trainer.accelerator.unwrap_model(trainer.model).state_dict()
     torch.save({"weights": weights, "computed": computed}, own / "outcome.pt")
     # The wrapper for two processes must not outlive their group: hf_ffn/training/run.py says why.
-    trainer.accelerator.free_memory()
+    accelerator = trainer.accelerator
     del trainer
+    accelerator.free_memory()
     # One process must not take its connections down while the other still uses them.
     dist.barrier()
     dist.destroy_process_group()
