@@ -18,6 +18,10 @@ EMBEDDED = ("docstrings", "digits")
 # In place of where a checkpoint lay on somebody's machine; no repository can be called so.
 LOCAL = "a local checkpoint"
 
+# What of a run's record a staged folder keeps. Not under the record's own name, by which scripts know a run's folder,
+# and may write over it.
+PUBLIC_RECORD = "training_arguments.json"
+
 # Pictures that our own commands leave beside a model, with what they show.
 PICTURES = {
     "training_curves.png": "Loss and metric over the training steps",
@@ -88,7 +92,7 @@ def gather(folder: Path, run_file: Path | None = None) -> Facts:
 
     Args:
         folder: of a model of ours.
-        run_file: `run.json` of its fine-tuning, if there was one; it may lie elsewhere.
+        run_file: the record of its fine-tuning, if there was one (see `record_of_run`); it may lie elsewhere.
 
     Raises:
         ValueError: it holds no model of ours, or a damaged file; the message names it.
@@ -126,6 +130,12 @@ def read_equivalence(folder: Path) -> EquivalenceReport | None:
     if not is_hub_id(report.source):
         report.source = LOCAL
     return report
+
+
+def record_of_run(folder: Path) -> Path:
+    """Where the record of a fine-tuning lies, if there is one: of a run, or what a staged folder keeps of it."""
+    own = folder / "run.json"
+    return own if own.is_file() else folder / PUBLIC_RECORD
 
 
 def read_arguments(run_file: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from ..equivalence import example_inputs
 from ..modeling_ffn import FFNPreTrainedModel
 from .card import make_card, public_arguments
 from .details import CardDetails, is_repo_id
-from .facts import PICTURES, Facts, gather, read_equivalence, read_json
+from .facts import PICTURES, PUBLIC_RECORD, Facts, gather, read_equivalence, read_json, record_of_run
 from .inspection import inspect_folder
 from .manifest import write_manifest
 from .pull import move_into_place, refuse_to_lose
@@ -96,11 +96,12 @@ def stage(
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         copy_processor(source, folder, **hub_kwargs)
         copy_results(Path(source), folder)
-        facts = gather(folder, run_file=Path(source) / "run.json")
+        facts = gather(folder, run_file=record_of_run(Path(source)))
         if facts.arguments:
             # Of a run's record only what the card is made of, so that it can be made again from this folder.
             record = {"arguments": public_arguments(facts)}
-            (folder / "run.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+            text = json.dumps(record, indent=2, ensure_ascii=False)
+            (folder / PUBLIC_RECORD).write_text(text + "\n", encoding="utf-8")
         card = make_card(facts, details)
         (folder / "README.md").write_text(str(card), encoding="utf-8")
         proven = prove(folder, model, facts, details)

@@ -23,6 +23,7 @@ from hf_ffn.hub import stage as staging
 from hf_ffn.hub.details import CardDetails
 from hf_ffn.hub.manifest import check_manifest, read_manifest
 from hf_ffn.hub.stage import StageError, case_of, isolated, stage
+from hf_ffn.training.checkpoints import prepare_output_folder
 from hf_ffn_cli import app
 from hf_ffn_cli import main as hf_ffn_main
 
@@ -140,7 +141,8 @@ def test_a_trained_image_model_is_staged_in_shards_with_its_results(tmp_path: Pa
     shards = set(json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"].values())
     assert len(shards) > 2
     assert names_in(folder) == {
-        "README.md", "config.json", "manifest.json", "model.safetensors.index.json", "run.json",
+        "README.md", "config.json", "manifest.json", "model.safetensors.index.json",
+        "training_arguments.json",
         "all_results.json", "training_curves.png", "confusion_matrix.png", "preprocessor_config.json", *VISION_CODE,
         *shards,
     }  # fmt: skip
@@ -232,6 +234,17 @@ def test_a_staged_folder_can_be_staged_again_with_the_same_card(
     assert b"| `learning_rate` | `0.002` |" in once["README.md"]
     assert once == twice
     assert "somebody" not in texts_of(tmp_path / "out")
+
+
+def test_a_staged_folder_is_not_taken_for_a_run_that_may_be_written_over(
+    source: Path, tmp_path: Path, unproven: list[str]
+) -> None:
+    add_run(source, learning_rate=0.002)
+    stage(source, tmp_path / "out")
+    before = content(tmp_path / "out")
+    with pytest.raises(ValueError, match="holds no run of hf_ffn"):
+        prepare_output_folder(tmp_path / "out", overwrite=True, resume=False)
+    assert content(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize("kind", ["somebody's files", "staged and changed", "a file", "the source"])
@@ -326,7 +339,7 @@ def test_code_that_leads_out_keeps_the_folder_back(
     assert says in refused(source, tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", ["equivalence.json", "all_results.json", "run.json"])
+@pytest.mark.parametrize("name", ["equivalence.json", "all_results.json", "run.json", "training_arguments.json"])
 def test_a_damaged_file_is_named_where_it_lies(source: Path, tmp_path: Path, unproven: list[str], name: str) -> None:
     (source / name).write_text("{")
     with pytest.raises(ValueError, match=r"damaged") as caught:

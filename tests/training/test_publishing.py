@@ -40,9 +40,9 @@ def test_each_epoch_and_the_end_are_commits_and_the_card_holds_the_results(tmp_p
     assert messages[-2:] == ["After epoch 1", "Trained"]
     files = repo.files()
     assert {"model.safetensors", "modeling_ffn_vision.py", "training_curves.png", "README.md"} <= files.keys()
-    assert not [name for name in files if "checkpoint-" in name]
-    assert json.loads(files["run.json"])["arguments"]["num_train_epochs"] == 2
-    assert str(tmp_path) not in files["run.json"].decode()
+    assert not [name for name in files if "checkpoint-" in name or name == "run.json"]
+    assert json.loads(files["training_arguments.json"])["arguments"]["num_train_epochs"] == 2
+    assert str(tmp_path) not in files["training_arguments.json"].decode()
     card = ModelCard(files["README.md"].decode())
     results = json.loads((tmp_path / "out" / "all_results.json").read_text())
     assert card.data.license == "mit"
