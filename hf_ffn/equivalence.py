@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from .checkpoint_ffn import read_raw_config
 from .conversion import (
@@ -25,14 +25,17 @@ from .conversion import (
 from .dimensions import input_shape
 from .equivalence_report import Check, EquivalenceReport
 from .families import Family
+from .families.family import HOW_IT_RUNS, stated
 from .loading_ffn import converted, transformers_report_silenced
 from .modeling_ffn import EncoderBlock
 
-# Fields that say how a model is run or where it comes from, and not what it computes.
+# Fields that say where a model comes from or what it gives out, and not what it computes.
 _NOT_COMPARED = (
     "architectures",
+    "chunk_size_feed_forward",
     "dtype",
     "feed_forward_memory",
+    "output_attentions",
     "output_hidden_states",
     "return_dict",
     "transformers_version",
@@ -94,39 +97,53 @@ def verify(
     # A folder by its whole path: "runs/x" could as well be a repository on the Hub.
     named = str(Path(source).resolve()) if os.path.isdir(source) else str(source)
     report = EquivalenceReport(named, source_class.__name__, type(model).__name__)
-    report.checks += compare_configs(model, family, raw_config)
+    expected = type(model.config)(**family.translate_config(dict(raw_config)))
+    report.checks += compare_configs(model.config, expected)
     report.checks += compare_tensors(original, model, family)
     was_training, own_attention = model.training, model.config._attn_implementation
-    own_unpad = getattr(model.config, "unpad", None)
-    try:
-        if own_unpad is not None:
-            model.config.unpad = "never"
-        for dtype in dtypes:
-            ours, theirs = (_in_dtype(each, getattr(torch, dtype)) for each in (model.eval(), original))
-            for attention in attn_implementations:
-                ours.set_attn_implementation(attention)
-                # Older classes of transformers have but the one back end.
-                same = getattr(theirs, f"_supports_{attention}", True)
-                theirs.set_attn_implementation(attention if same else "eager")
-                bitwise = same and dtype == "float32" and not family.of(model.config).rounding
-                report.checks += compare_outputs(theirs, ours, family, f"{dtype} {attention}", seed, bitwise)
-                report.checks += compare_packed(ours, f"{dtype} {attention}", seed)
-    finally:
-        if own_unpad is not None:
-            model.config.unpad = own_unpad
-        model.set_attn_implementation(own_attention)
-        model.train(was_training)
-    report.checks += compare_round_trip(original, model)
+    with run_as_stated(model.config, expected):
+        try:
+            for dtype in dtypes:
+                ours, theirs = (_in_dtype(each, getattr(torch, dtype)) for each in (model.eval(), original))
+                for attention in attn_implementations:
+                    ours.set_attn_implementation(attention)
+                    # Older classes of transformers have but the one back end.
+                    same = getattr(theirs, f"_supports_{attention}", True)
+                    theirs.set_attn_implementation(attention if same else "eager")
+                    bitwise = same and dtype == "float32" and not family.of(model.config).rounding
+                    report.checks += compare_outputs(theirs, ours, family, f"{dtype} {attention}", seed, bitwise)
+                    report.checks += compare_packed(ours, f"{dtype} {attention}", seed)
+        finally:
+            model.set_attn_implementation(own_attention)
+            model.train(was_training)
+        report.checks += compare_round_trip(original, model)
     return report
 
 
-def compare_configs(model: PreTrainedModel, family: Family, raw_config: dict[str, Any]) -> Iterator[Check]:
-    """The model's fields against those that the checkpoint's config.json translates to."""
-    expected = type(model.config)(**family.translate_config(dict(raw_config)))
-    for name in sorted(f.name for f in fields(model.config) if f.name not in _NOT_COMPARED):
-        wanted, found = (config._getattr_without_heterogeneous_validation(name) for config in (expected, model.config))
-        equal = _plain(wanted) == _plain(found)
-        yield Check("config", name, equal, "" if equal else f"{wanted!r} in the original, {found!r} here")
+@contextlib.contextmanager
+def run_as_stated(config: PreTrainedConfig, expected: PreTrainedConfig) -> Iterator[None]:
+    """While it is open, the model is run as its checkpoint says, and not as was chosen since; padding is computed."""
+    chosen: dict[str, Any] = {}
+    for name in HOW_IT_RUNS & set(dir(config)) - {"dtype"}:
+        wanted, found = "never" if name == "unpad" else stated(expected, name), stated(config, name)
+        if wanted != found:
+            chosen[name] = found
+            setattr(config, name, wanted)
+    try:
+        yield
+    finally:
+        for name, value in chosen.items():
+            setattr(config, name, value)
+
+
+def compare_configs(config: PreTrainedConfig, expected: PreTrainedConfig) -> Iterator[Check]:
+    """A model's fields against those that its checkpoint's config.json translates to."""
+    for name in sorted(f.name for f in fields(config) if f.name not in _NOT_COMPARED):
+        wanted, found = (_plain(stated(each, name)) for each in (expected, config))
+        # How a model is run is its user's to choose.
+        if wanted == found or name not in HOW_IT_RUNS:
+            detail = "" if wanted == found else f"{wanted!r} in the original, {found!r} here"
+            yield Check("config", name, not detail, detail)
 
 
 def _plain(value: Any) -> Any:

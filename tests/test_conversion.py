@@ -96,12 +96,10 @@ SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_atten
     [
         ("norm_order", "pre"),
         ("gated", True),
-        ("activation_dropout_prob", 0.1),
         ("ffn_bias", False),
         ("qkv_bias", False),
         ("attention_bias", False),
         ("layer_scale_init_value", 0.1),
-        ("drop_path_rate", 0.1),
     ],
 )
 def test_what_bert_cannot_express_is_refused_by_name(tmp_path: Path, field: str, value: Any) -> None:

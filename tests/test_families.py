@@ -142,11 +142,11 @@ def test_sizes_come_from_the_config_and_never_from_a_default(row: Row, field: st
 
 
 def test_two_of_our_fields_that_are_one_of_theirs_may_not_differ() -> None:
-    fields_of_one = {**FAMILIES["bert"].fields, "token_classifier_dropout": "classifier_dropout"}
+    fields_of_one = {**FAMILIES["bert"].fields, "attention_bias": "bias", "ffn_bias": "bias"}
     family = replace(FAMILIES["bert"], fields=fields_of_one)
-    family.source_config(FFNTextConfig(norm_order="post", classifier_dropout=0.2, token_classifier_dropout=0.2))
-    with pytest.raises(ValueError, match=r"token_classifier_dropout=0\.1 beside classifier_dropout=0\.2"):
-        family.source_config(FFNTextConfig(norm_order="post", classifier_dropout=0.2, token_classifier_dropout=0.1))
+    family.source_config(FFNTextConfig(norm_order="post", attention_bias=False, ffn_bias=False))
+    with pytest.raises(ValueError, match="ffn_bias=True beside attention_bias=False"):
+        family.source_config(FFNTextConfig(norm_order="post", attention_bias=False, ffn_bias=True))
 
 
 def test_dots_lead_into_dictionaries_whose_other_entries_stay() -> None:

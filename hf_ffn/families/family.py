@@ -8,14 +8,37 @@ from typing import Any
 import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.core_model_loading import WeightConverter, WeightRenaming, WeightTransform
+from transformers.utils import logging
 
 from ..configuration_ffn import FFNTextConfig, FFNVisionConfig
+
+logger = logging.get_logger(__name__)
 
 # Fields of every configuration that mean the same everywhere, and are carried over as they are.
 COMMON_FIELDS = ("id2label", "label2id", "problem_type", "dtype")
 
 # Entries of a config.json that describe the file and not the model; saving writes them anew.
 NOT_KEPT = ("architectures", "model_type", "num_labels", "torch_dtype", "transformers_version")
+
+# Fields that only training reads, and those that only say how a model is run or began: they change no weight and no
+# output of evaluation, so that a family without a place for them can express the model all the same.
+TRAINING_FIELDS = {
+    *FFNTextConfig._probabilities,
+    *FFNVisionConfig._probabilities,
+    *("pos_embed_shift", "pos_embed_jitter", "pos_embed_rescale"),
+}
+HOW_IT_RUNS = {
+    *TRAINING_FIELDS,
+    *("drop_path_constant", "dtype", "feed_forward_memory", "initializer_range", "problem_type", "unpad"),
+}
+
+# What stands in for a dropout of ours that is None, for families that take no None.
+DROPOUT_INSTEAD = {
+    "embedding_dropout_prob": "hidden_dropout_prob",
+    "ffn_dropout_prob": "hidden_dropout_prob",
+    "classifier_dropout": "hidden_dropout_prob",
+    "token_classifier_dropout": "classifier_dropout",
+}
 
 CONFIG_CLASSES = {each.model_type: each for each in (FFNTextConfig, FFNVisionConfig)}
 
@@ -171,30 +194,45 @@ class Family:
         Raises:
             ValueError: a field has a value that the family cannot express.
         """
-        if config.is_heterogeneous:
-            names = ", ".join(sorted(config.per_layer_attributes or ()))
-            raise ValueError(f"{self.name} cannot express layers that differ in {names} (per_layer_config)")
-        for name, value in self.unstored().items():
-            if getattr(config, name) != value:
-                raise ValueError(
-                    f"{self.name} cannot express {name}={getattr(config, name)!r}: its models have {name}={value!r}"
-                )
+        self._refuse_what_it_lacks(config)
         theirs = dict(config.source_config or {})
         beside = theirs.pop(BESIDE, {})
+        defaults = AutoConfig.for_model(self.model_type)
         stored: dict[str, str] = {}
+        lost = [name for name, value in self.unstored().items() if stated(config, name) != value]
         for name, path in self.fields.items():
-            other = stored.setdefault(path, name)
-            if getattr(config, other) != getattr(config, name):
+            other, value = stored.setdefault(path, name), stated(config, name)
+            if other == name:
+                put(theirs, path, dropout(config, name) if look_up(defaults, path) is not None else value)
+            elif dropout(config, other) == dropout(config, name):
+                continue
+            elif name in HOW_IT_RUNS:
+                lost.append(name)
+            else:
                 raise ValueError(
-                    f"{self.name} cannot express {name}={getattr(config, name)!r} beside "
-                    f"{other}={getattr(config, other)!r}: its models have one number for both"
+                    f"{self.name} cannot express {name}={value!r} beside {other}={stated(config, other)!r}: its "
+                    f"models have one number for both"
                 )
-            put(theirs, path, getattr(config, name))
+        lost = [name for name in lost if name in TRAINING_FIELDS and dropout(config, name)]
+        if lost:
+            said = [f"{name}={stated(config, name)!r}" for name in lost]
+            logger.warning(f"{self.name}'s config.json has no place for what only training reads: {', '.join(said)}")
         theirs |= self.computed.write(config) if self.computed is not None else {}
-        common = {name: getattr(config, name) for name in COMMON_FIELDS}
+        common = {name: stated(config, name) for name in COMMON_FIELDS}
         if self.nested is not None and model_type == self.nested[0]:
             return AutoConfig.for_model(model_type, **{**beside, **common, self.nested[1]: theirs})
         return AutoConfig.for_model(self.model_type, **{**theirs, **common})
+
+    def _refuse_what_it_lacks(self, config: PreTrainedConfig) -> None:
+        differing = set(config.per_layer_attributes or ()) if config.is_heterogeneous else set()
+        if differing - HOW_IT_RUNS:
+            names = ", ".join(sorted(differing))
+            raise ValueError(f"{self.name} cannot express layers that differ in {names} (per_layer_config)")
+        for name, value in self.unstored().items():
+            if name not in HOW_IT_RUNS and stated(config, name) != value:
+                raise ValueError(
+                    f"{self.name} cannot express {name}={stated(config, name)!r}: its models have {name}={value!r}"
+                )
 
     def unstored(self) -> dict[str, Any]:
         """Our fields that the family's config.json does not hold, with the value that its models have."""
@@ -206,6 +244,17 @@ class Family:
             if each.name not in own and each.name not in self.fields and each.default is not MISSING
         }
         return {**defaults, **self.fixed}
+
+
+def stated(config: PreTrainedConfig, name: str) -> Any:
+    """A field of ours as the whole model's configuration has it, also where single layers have their own."""
+    return config._getattr_without_heterogeneous_validation(name)
+
+
+def dropout(config: PreTrainedConfig, name: str) -> Any:
+    """The field, or for a dropout that is None the one that stands in for it."""
+    value = stated(config, name)
+    return dropout(config, DROPOUT_INSTEAD[name]) if value is None and name in DROPOUT_INSTEAD else value
 
 
 def look_up(config: Any, path: str, default: Any = None) -> Any:
