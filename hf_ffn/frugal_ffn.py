@@ -7,10 +7,11 @@ kept.
 This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ SLICE_BYTES = 512 * 3072 * 4
 FEWEST_TOKENS = 256
 # A GPU has no such cache; there a slice only bounds the memory of backward itself.
 TOKENS_ON_GPU = 16_384
+# Where Linux describes the processor.
+CPUINFO = Path("/proc/cpuinfo")
 
 
 def frugal_feed_forward(
@@ -322,35 +325,39 @@ class OneDNNProducts(Products):
 
 
 def products(device: torch.device, dtype: torch.dtype) -> Products:
-    """The library for products of this kind: torch's choice, or oneDNN where that is faster for float32 on CPU."""
-    if device.type == "cpu" and dtype == torch.float32 and not torch.are_deterministic_algorithms_enabled():
-        return OneDNNProducts() if PRODUCT_LIBRARY.onednn_is_chosen() else Products()
-    return Products()
+    """The library for products of this kind: torch's choice, or oneDNN for float32 on CPU where that is chosen."""
+    by_onednn = device.type == "cpu" and dtype == torch.float32 and PRODUCT_LIBRARY.onednn_is_chosen()
+    return OneDNNProducts() if by_onednn else Products()
 
 
+@dataclass
 class ProductLibrary:
-    """Which library multiplies float32 matrices on CPU: what was faster when first asked for, then always that.
+    """Which library multiplies float32 matrices on CPU, in this process.
 
-    The two round differently, so a run that is resumed must go on with its own: `state_dict` and `load_state_dict`
-    carry the choice (accelerate's `register_for_checkpointing` takes this object).
+    The two round differently, so a run that is resumed must go on with its own, wherever that is.
+
+    Attributes:
+        by_onednn: whether it is oneDNN; None leaves it to what the processor is.
     """
 
-    def __init__(self) -> None:
-        self.by_onednn: bool | None = None
+    by_onednn: bool | None = None
 
     def onednn_is_chosen(self) -> bool:
-        """Whether it is oneDNN; measured at the first call."""
-        if self.by_onednn is None:
-            self.by_onednn = onednn_is_faster()
-        return self.by_onednn
+        """Whether it is oneDNN."""
+        return onednn_suits_the_processor() if self.by_onednn is None else self.by_onednn
 
     def state_dict(self) -> dict[str, bool]:
-        """The choice, made if it was not yet."""
+        """What is chosen, for a checkpoint."""
         return {"by_onednn": self.onednn_is_chosen()}
 
     def load_state_dict(self, state: dict[str, bool]) -> None:
-        """Take over the choice of another process, if this machine has that library."""
+        """Take over the choice of another process; without oneDNN, torch's own library, and a warning."""
         self.by_onednn = state["by_onednn"] and onednn_is_there()
+        if self.by_onednn != state["by_onednn"]:
+            logger.warning(
+                "this run was begun with oneDNN's matrix products, which this build of torch lacks: it goes on with "
+                "torch's own, which round differently"
+            )
 
 
 def onednn_is_there() -> bool:
@@ -367,27 +374,24 @@ def only_avx2() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX2"
 
 
-def onednn_is_faster() -> bool:
-    """Measure which library multiplies float32 matrices faster on this machine."""
-    if not onednn_is_there():
-        return False
-    x, weight, gradient = torch.ones(256, 768), torch.ones(3072, 768), torch.ones(256, 3072)
-    # The output, the input's gradient, the weight's gradient; one library may win one and lose the others.
-    operands = [(x, weight), (gradient, weight.t()), (gradient.t(), x.t())]
-    seconds: dict[bool, float] = {}
-    with torch.inference_mode():
-        for left, right in operands:
-            taken: dict[bool, list[float]] = {False: [], True: []}
-            for _ in range(4):
-                for product in (Products(), OneDNNProducts()):
-                    started = time.perf_counter()
-                    product(left, right, None)
-                    taken[product.by_onednn].append(time.perf_counter() - started)
-            for by_onednn, found in taken.items():
-                seconds[by_onednn] = seconds.get(by_onednn, 0) + min(found)
-    # With AVX-512 oneDNN is usual (0.92 was seen), and MKL with AVX2 alone (1.16). The other one must win clearly, so
-    # that runs repeat bit for bit.
-    return seconds[True] < (0.85 if only_avx2() else 1.15) * seconds[False]
+def onednn_suits_the_processor() -> bool:
+    """Whether oneDNN multiplies float32 matrices in backward: on AMD's processors with AVX-512, and on no others.
+
+    There MKL took a tenth more time; on Intel's oneDNN took a half more, and with AVX2 alone a sixth more. This is
+    never measured where it runs: equal runs must give equal numbers, whatever else the machine does.
+    """
+    has_avx512 = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    return has_avx512 and processor_vendor() == "AuthenticAMD" and onednn_is_there()
+
+
+@cache
+def processor_vendor() -> str:
+    """Who made the processor, in its own words ("GenuineIntel"); empty where the system does not tell (not Linux)."""
+    try:
+        lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
 
 
 PRODUCT_LIBRARY = ProductLibrary()

@@ -173,7 +173,7 @@ def prepare_on_cpu(parts: list[Any], weights: list[nn.Parameter], asked: Precisi
     fused = sum(each.fused for each in made)
     report.extra_bytes = sum(each.num_bytes for each in made)
     linears = sum(each.num_linears for each in made)
-    libraries = " and ".join({each.library for each in made})
+    libraries = " and ".join(sorted({each.library for each in made}))
     report.done.append(f"{linears} linear layers as {len(made)} products by {libraries}")
     if fused:
         report.done.append(f"the activation computed within the product before it, {fused} times")

@@ -49,7 +49,7 @@ class Progress:
         computed_tokens: positions computed in all.
         uniform_tokens: positions that padding every sample to the longest would have computed.
         schedule: state of the learning rate's schedule.
-        product_library: which library multiplies, where that is measured (see `frugal_ffn.ProductLibrary`).
+        product_library: which library multiplies, so that another machine goes on with it (see `frugal_ffn`).
     """
 
     step: int = 0

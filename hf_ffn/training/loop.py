@@ -130,6 +130,7 @@ class Trainer:
                 self.progress = load_checkpoint(self.accelerator, checkpoint)
                 self.scheduler.load_state_dict(self.progress.schedule)
             self.say(f"resuming from {checkpoint}" if checkpoint else "no checkpoint yet: starting from the beginning")
+        library_before = PRODUCT_LIBRARY.by_onednn
         self.agree_on_a_library()
         stop = StopRequest()
         bar = tqdm(
@@ -145,6 +146,8 @@ class Trainer:
         finally:
             bar.close()
             stop.restore()
+            # The next run in this process chooses for itself, as it would anywhere.
+            PRODUCT_LIBRARY.by_onednn = library_before
         if not self.progress.evaluations or self.progress.evaluations[-1]["step"] != self.progress.step:
             self.evaluate_and_note()
         return self.progress

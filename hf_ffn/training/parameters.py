@@ -64,6 +64,8 @@ def add_lora(model: PreTrainedModel, projections: str, rank: int) -> nn.Module:
     if model.base_model.pooler is not None:
         heads.append("pooler")
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=wanted, modules_to_save=heads)
+    # PEFT makes a set of the list, and adapter_config.json would hold its names in another order each time.
+    config.target_modules = sorted(set(wanted))
     return get_peft_model(model, config)
 
 

@@ -150,14 +150,20 @@ def test_8x1_4x2_and_2x4_train_the_same_weights(tmp_path: Path, task: str) -> No
 def test_a_resumed_run_goes_on_with_its_schedule_and_its_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
 ) -> None:
-    monkeypatch.setattr(PRODUCT_LIBRARY, "by_onednn", False)
     flags = {"checkpointing_steps": "5", "lr_scheduler_type": schedule, "num_warmup_steps": 8}
+    used: list[bool] = []
+    monkeypatch.setattr(PRODUCT_LIBRARY, "by_onednn", False)
     whole = trained(tmp_path, "regression", 4, 1, **flags)
     for step in (10, 15, 20):
         shutil.rmtree(tmp_path / "regression-4x1" / f"checkpoint-{step}")
     monkeypatch.setattr(PRODUCT_LIBRARY, "by_onednn", True)
+    step_of = Trainer.step
+    monkeypatch.setattr(
+        Trainer, "step", lambda self, micro: (used.append(PRODUCT_LIBRARY.onednn_is_chosen()), step_of(self, micro))
+    )
     resumed = trained(tmp_path, "regression", 4, 1, **flags, resume_from_checkpoint="latest")
-    assert not PRODUCT_LIBRARY.by_onednn
+    assert used == [False] * 15
+    assert PRODUCT_LIBRARY.by_onednn, "what comes after in this process must not depend on what it resumed"
     assert resumed.progress.history == whole.progress.history
     for name, tensor in resumed.model.state_dict().items():
         assert torch.equal(tensor, whole.model.state_dict()[name]), name

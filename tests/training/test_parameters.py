@@ -1,5 +1,8 @@
 """Which parameters are trained, and which decay."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -94,3 +97,9 @@ def test_lora_trains_adapters_and_head_and_refuses_what_is_not_there() -> None:
     assert len(heads) == 4
     with pytest.raises(ValueError, match="no projection called dense; there are k_proj, linear_1, linear_2"):
         add_lora(text_classifier(), "dense", rank=4)
+
+
+def test_adapters_are_saved_alike_whatever_the_hash_seed(tmp_path: Path) -> None:
+    add_lora(text_classifier(), "v_proj, q_proj, linear_1, linear_2, q_proj", rank=4).save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert saved["target_modules"] == ["linear_1", "linear_2", "q_proj", "v_proj"]
