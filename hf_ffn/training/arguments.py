@@ -52,10 +52,21 @@ class DataArguments:
         metadata={"help": "docstrings or digits (embedded, nothing to download), or an id for datasets.load_dataset."},
     )
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
-    train_file: str | None = field(default=None, metadata={"help": "CSV, JSON (lines) or parquet file to train on."})
-    validation_file: str | None = field(
+    train_file: list[str] | None = field(
+        default=None,
+        metadata={"help": "CSV, TSV, JSON (lines) or parquet files to train on, or patterns such as 'data/*.csv'."},
+    )
+    validation_file: list[str] | None = field(
         default=None, metadata={"help": "The same to evaluate on. Left out: a tenth of the training data."}
     )
+    delimiter: str | None = field(
+        default=None, metadata={"help": "Between the cells of CSV files. Left out: a comma, or a tab in .tsv files."}
+    )
+    quoting: str | None = field(
+        default=None,
+        metadata={"help": "none: quotation marks in CSV files are text, as in GLUE's.", "choices": [None, "none"]},
+    )
+    encoding: str | None = field(default=None, metadata={"help": "Of CSV and JSON files. Left out: utf-8."})
     train_dir: str | None = field(default=None, metadata={"help": "Image folder to train on: train_dir/LABEL/*.png."})
     validation_dir: str | None = field(default=None, metadata={"help": "The same to evaluate on."})
     task: str | None = field(
@@ -77,6 +88,17 @@ class DataArguments:
     augment: bool = field(default=False, metadata={"help": "Shift and scale training images a little at random."})
     preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes for tokenizing."})
     dataloader_num_workers: int = field(default=0, metadata={"help": "Processes that prepare batches."})
+    # The last, for it hides the function of its name.
+    field: str | None = field(
+        default=None,
+        metadata={"help": "Which field of a JSON file holds the rows. Left out: the only list of rows there is."},
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.train_file, str):
+            self.train_file = [self.train_file]
+        if isinstance(self.validation_file, str):
+            self.validation_file = [self.validation_file]
 
 
 @dataclass
@@ -160,7 +182,7 @@ def as_flags(content: dict[str, Any]) -> list[str]:
     flags = []
     for name, value in content.items():
         if value is not None:
-            flags += [f"--{name}", str(value)]
+            flags += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
     return flags
 
 

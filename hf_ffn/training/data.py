@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -230,14 +229,13 @@ def checked(
 
 
 def fingerprint(args: DataArguments, train: Split, evaluation: Split) -> dict[str, Any]:
-    """What identifies data: their contents, not their names or dates. Of a stream: its file's size."""
+    """What identifies data: their contents, not their names or dates. Of a stream without files: its name."""
     parts: dict[str, Any] = {}
     for name, split in (("train", train), ("evaluation", evaluation)):
         if isinstance(split.rows, Dataset):
             parts[name] = {"samples": len(split.rows), "content": split.content}
         else:
-            size = Path(split.path).stat().st_size if split.path and Path(split.path).is_file() else None
-            parts[name] = {"stream": split.where, "bytes": size, "max_samples": args.max_train_samples}
+            parts[name] = {"stream": split.content or split.where, "max_samples": args.max_train_samples}
     return parts
 
 

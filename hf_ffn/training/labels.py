@@ -255,7 +255,7 @@ def split_off(train: Split, seen: dict[str, int]) -> Split:
         raise ValueError(f"{train.where} has too few rows ({len(order)}) to split some off for evaluation")
     whole = train.rows
     train.rows = whole.select([i for i in range(len(order)) if i not in chosen])
-    return Split(whole.select(sorted(chosen)), f"a tenth of {train.where}", train.path, train.content)
+    return Split(whole.select(sorted(chosen)), f"a tenth of {train.where}", train.content)
 
 
 def at_most(rows: Dataset, number: int | None) -> Dataset:

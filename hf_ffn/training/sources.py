@@ -1,6 +1,6 @@
 """Where data come from: a dataset id, local files, image folders, embedded data; whole or as a stream."""
 
-import csv
+import glob
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,9 @@ from datasets.exceptions import DatasetGenerationError
 
 from .arguments import DataArguments
 from .embedded import EMBEDDED
+from .files import TableFile, find_files
+from .tables import lay_out, reading_options
 
-FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 VALIDATION_SPLITS = ("validation", "valid", "dev", "validation_matched")
 # The row's number in the original data. It stays when rows are selected, and no column of anyone's is called so.
 ID = "__id__"
@@ -27,13 +28,11 @@ class Split:
     Args:
         rows: whole, or a stream.
         where: what to call them in an error.
-        path: of the file or folder that they come from.
-        content: a hash of what they contain, once it has been computed.
+        content: a hash of what they contain, once it has been computed; of a stream, of its files.
     """
 
     rows: Dataset | IterableDataset
     where: str
-    path: str | None = None
     content: str = ""
 
     @property
@@ -85,6 +84,9 @@ def load_splits(args: DataArguments) -> tuple[Split, Split | None]:
         raise ValueError(
             f"give one of --dataset_name, --train_file and --train_dir; {' and '.join(sources) or 'none'} was given"
         )
+    for other, source in (("validation_file", "train_file"), ("validation_dir", "train_dir")):
+        if getattr(args, other) and source not in sources:
+            raise ValueError(f"--{other} goes with --{source}: beside --{sources[0]} it would not be read")
     if args.streaming and args.dataloader_num_workers:
         raise ValueError("--streaming reads in the main process: leave out --dataloader_num_workers")
     if args.train_dir:
@@ -92,9 +94,9 @@ def load_splits(args: DataArguments) -> tuple[Split, Split | None]:
         if args.validation_dir:
             evaluation = load_folder(args.validation_dir, streaming=False)
     elif args.train_file:
-        train, evaluation = load_file(args.train_file, args.streaming), None
+        train, evaluation = load_files(args.train_file, args, args.streaming), None
         if args.validation_file:
-            evaluation = load_file(args.validation_file, streaming=False)
+            evaluation = load_files(args.validation_file, args, streaming=False)
     elif args.dataset_name in EMBEDDED:
         whole = EMBEDDED[args.dataset_name]()
         train, evaluation = (
@@ -113,40 +115,20 @@ def load_splits(args: DataArguments) -> tuple[Split, Split | None]:
     return train, evaluation
 
 
-def load_file(name: str, streaming: bool) -> Split:
-    """Load a CSV, TSV, JSON, JSON lines or parquet file."""
-    path = Path(name)
-    if path.suffix not in FORMATS:
-        raise ValueError(f"'{name}' ends in none of {', '.join(FORMATS)}, so its format is not known")
-    if not path.is_file():
-        raise ValueError(f"there is no file '{name}'")
-    if path.stat().st_size == 0:
-        raise ValueError(f"'{name}' is empty")
-    options: dict[str, Any] = {}
-    if FORMATS[path.suffix] == "csv":
-        separator = "\t" if path.suffix == ".tsv" else ","
-        check_csv(path, separator)
-        # Only an empty cell is a missing one: a label or a text may well be "NA", "None" or "null".
-        options = {"keep_default_na": False, "na_values": [""], "sep": separator}
-    rows = load(f"'{name}'", FORMATS[path.suffix], data_files=str(path), split="train", streaming=streaming, **options)
-    return Split(rows, f"'{name}'", name)
-
-
-def check_csv(path: Path, separator: str) -> None:
-    """Refuse a file whose rows do not fit its header: pandas would take the first cells for names of the rows.
+def load_files(given: list[str], args: DataArguments, streaming: bool) -> Split:
+    """Load CSV, TSV, JSON, JSON lines or parquet files: paths, and patterns where no such file exists.
 
     Raises:
-        ValueError: the first row does not fit, or there is none.
+        ValueError: a file that is not there, or whose content cannot be read as meant: what, and where.
     """
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        header, row = itertools.islice(itertools.chain(csv.reader(file, delimiter=separator), [[], []]), 2)
-    if not row:
-        raise ValueError(f"'{path}' has no rows")
-    if len(row) > len(header):
-        raise ValueError(
-            f"'{path}' has {len(header)} columns ({', '.join(header)}), but {len(row)} cells in the first row: texts "
-            f"that contain the separator need quotation marks"
-        )
+    files = [TableFile.of(path, args.encoding) for path in find_files(given)]
+    where = f"'{files[0].path}'" + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+    options = reading_options(files, args)
+    laid, content = lay_out(files, args, options)
+    # By pattern, as `datasets` takes all paths.
+    data_files = [glob.escape(str(path)) for path in laid]
+    rows = load(where, files[0].format, data_files=data_files, split="train", streaming=streaming, **options)
+    return Split(rows, where, content=content)
 
 
 def load_folder(name: str, streaming: bool) -> Split:
@@ -160,7 +142,7 @@ def load_folder(name: str, streaming: bool) -> Split:
     rows = load(
         f"'{name}'", "imagefolder", data_files=files, split="train", streaming=streaming, drop_labels=drop_labels
     )
-    return Split(rows, f"'{name}'", name)
+    return Split(rows, f"'{name}'")
 
 
 def load_id(args: DataArguments) -> tuple[Split, Split | None]:

@@ -72,7 +72,7 @@ TAGGED = {"tokens": ["good", "film"], "ner_tags": ["A", "O"]}
         (
             "text,label\ngood film,1\ngood, bad,1",
             {"name": "train.csv"},
-            "train.csv' cannot be read: .*in line 3",
+            r"train.csv' has 2 columns \(text, label\), but 3 cells in row 1 \(counted from 0\), line 3: texts",
         ),
         ("text,label\ngood, bad,1", {"name": "train.csv"}, r"train.csv' has 2 columns \(text, label\), but 3 cells"),
         ('{"text": ', {}, "train.jsonl' cannot be read"),
@@ -114,6 +114,7 @@ def test_empty_texts_are_skipped_where_asked_and_named(load: Load, messages: pyt
 def test_files_that_cannot_be_read(
     tmp_path: Path, tokenizer: PreTrainedTokenizerBase, file: str, message: str
 ) -> None:
+    (tmp_path / "data.xlsx").write_text("no table")
     with pytest.raises(ValueError, match=message):
         load_text_data(DataArguments(train_file=str(tmp_path / file)), tokenizer, seed=1)
     with pytest.raises(ValueError, match="dataset 'no/such-set' cannot be loaded"):
