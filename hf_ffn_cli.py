@@ -88,7 +88,11 @@ def verify(
     """
     quiet_progress_bars()
     from hf_ffn import conversion, equivalence
+    from hf_ffn.folders_ffn import refuse_unwritable
 
+    for file in (plot, json):
+        if file is not None:
+            refuse_unwritable(file.parent)
     where = at(revision)
     converted = conversion.model_class_for(model).from_pretrained(model) if model is not None else None
     report = equivalence.verify(source, converted, dtypes=tuple(dtype), attn_implementations=tuple(attention), **where)
@@ -113,7 +117,9 @@ def export(
     """
     quiet_progress_bars()
     from hf_ffn import conversion
+    from hf_ffn.folders_ffn import refuse_unwritable
 
+    refuse_unwritable(out)
     where = at(revision)
     model = conversion.model_class_for(folder, **where).from_pretrained(folder, **where)
     conversion.export_pretrained(model, out, family=family)

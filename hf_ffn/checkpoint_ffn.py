@@ -1,4 +1,4 @@
-"""A checkpoint's files: finding, opening and reading them, and writing them so that a failure leaves what was there.
+"""A checkpoint's files: finding, opening and reading them, and writing a model's.
 
 This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
 """
@@ -6,12 +6,8 @@ This file travels with every saved checkpoint, so it imports only torch, transfo
 import contextlib
 import os
 import pickle
-import re
-import shutil
-import uuid
 import zipfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +21,8 @@ from transformers.utils import (
     cached_file,
 )
 from transformers.utils.hub import get_checkpoint_shard_files
+
+from .folders_ffn import refuse_broken_save, staged_folder
 
 # Where the shapes of a checkpoint's tensors are put in its configuration, while it is read.
 TENSOR_SHAPES = "tensor_shapes"
@@ -64,6 +62,7 @@ def read_raw_config(source: str | os.PathLike | None, kwargs: dict[str, Any]) ->
     # transformers would take the path for a repository's name, and complain of that.
     if str(source).startswith(("/", ".", "~")) and not os.path.exists(source):
         raise FileNotFoundError(f"there is no folder '{source}'")
+    refuse_broken_save(source)
     try:
         raw_config = PreTrainedConfig.get_config_dict(source, **hub_keywords(kwargs))[0]
         if not raw_config:
@@ -181,38 +180,6 @@ def save_model(
     if staged_by_caller or not kwargs.get("is_main_process", True):
         save(directory, **kwargs)
         return
-    with staged_folder(directory) as stage:
+    needed = sum(parameter.nbytes for parameter in model.parameters())
+    with staged_folder(directory, needed=needed) as stage:
         save(stage, **kwargs)
-
-
-@contextlib.contextmanager
-def staged_folder(target: str | os.PathLike) -> Iterator[Path]:
-    """A new folder beside `target`, moved into its place at the end, or removed if anything goes wrong.
-
-    Files of `target` that were not written again stay, except weights of an earlier save, which would be loaded in
-    place of the new ones.
-
-    Raises:
-        NotADirectoryError: a file stands at `target`.
-    """
-    target = Path(target)
-    if target.exists() and not target.is_dir():
-        raise NotADirectoryError(f"'{target}' is a file; give a folder to save into")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    stage = target.parent / f".{target.name}-{uuid.uuid4().hex[:8]}"
-    stage.mkdir()
-    try:
-        yield stage
-        if not target.exists():
-            stage.rename(target)
-            return
-        written = {path.name for path in stage.iterdir()}
-        for path in sorted(stage.iterdir()):
-            path.replace(target / path.name)
-        if any(re.fullmatch(r"model(-.*)?\.safetensors", name) for name in written):
-            for path in target.glob("model*.safetensors*"):
-                stale = re.fullmatch(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?", path.name)
-                if stale and path.name not in written:
-                    path.unlink()
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)

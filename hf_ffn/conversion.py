@@ -12,8 +12,9 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import cached_file, logging
 
-from .checkpoint_ffn import hub_keywords, read_raw_config, staged_folder
+from .checkpoint_ffn import hub_keywords, read_raw_config
 from .families import FAMILIES, Family
+from .folders_ffn import refuse_unwritable, staged_folder
 from .loading_ffn import transformers_report_silenced
 from .modeling_ffn import FFNPreTrainedModel
 from .modeling_ffn_text import (
@@ -288,6 +289,7 @@ def convert(
     from .equivalence import verify
 
     refuse_same_folder(source, folder)
+    refuse_unwritable(folder)
     model = model_class_for(source, task, **hub_kwargs).from_pretrained(source, dtype=dtype, **hub_kwargs)
     report = verify(source, model, **hub_kwargs) if check else None
     if report is not None and not report.ok:

@@ -7,6 +7,8 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ..folders_ffn import is_left_over
+
 MANIFEST_NAME = "manifest.json"
 STAGED_NAME = ".manifest.json.new"
 FORMAT = 1
@@ -111,7 +113,8 @@ def files_of(folder: Path) -> dict[str, Path]:
     found = {}
     for path in folder.rglob("*"):
         relative = path.relative_to(folder)
-        if relative.parts[0] in IGNORED_FOLDERS or str(relative) in (MANIFEST_NAME, STAGED_NAME):
+        hidden = relative.parts[0] in IGNORED_FOLDERS or is_left_over(relative.parts[0])
+        if hidden or str(relative) in (MANIFEST_NAME, STAGED_NAME):
             continue
         if path.is_file():
             found[relative.as_posix()] = path

@@ -3,12 +3,12 @@
 import glob
 import os
 import shutil
-import uuid
 from pathlib import Path
 from typing import NamedTuple
 
 from huggingface_hub import HfApi
 
+from ..folders_ffn import is_empty, move_into_place, refuse_unwritable, staging_place
 from .client import HubError, PassingError, connect, persist
 from .manifest import MANIFEST_NAME, Files, check_manifest, files_of, is_same, listed
 from .remote import fetch_manifest, is_whole, tree_of
@@ -24,7 +24,7 @@ class Pulled(NamedTuple):
 def pull(repo_id: str, folder: str | os.PathLike, *, revision: str | None = None, token: str | None = None) -> Pulled:
     """Fetch a repository that was pushed with a manifest, as that manifest says.
 
-    It is fetched into a hidden folder beside, checked, and moved into place. If it breaks off, the same again goes on
+    It is fetched into a hidden folder, checked, and moved into place. If it breaks off, the same again goes on
     with the files that are there. Files that the manifest does not name stay on the Hub.
 
     Args:
@@ -36,22 +36,22 @@ def pull(repo_id: str, folder: str | os.PathLike, *, revision: str | None = None
     Raises:
         HubError: (a ValueError) what keeps the pull from succeeding, and what to do.
     """
+    refuse_unwritable(folder)
     folder = Path(folder).resolve()
     refuse_to_lose(folder)
     api = connect(repo_id, token, anonymous=True)
-    partial = folder.with_name(f".{folder.name}-pull")
+    partial = staging_place(folder, "pull")
     doing = f"pulling '{repo_id}'"
     pulled = persist(lambda: fetch(api, repo_id, revision, partial), doing, api)
     shutil.rmtree(partial / ".cache", ignore_errors=True)
-    move_into_place(partial, folder)
+    move_into_place(partial, folder, replace=True)
+    shutil.rmtree(partial, ignore_errors=True)
     return pulled
 
 
 def refuse_to_lose(folder: Path) -> None:
     """Refuse a target that is not what a pull or a stage made."""
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"'{folder}' is a file; give a folder to pull into")
-    if not folder.exists() or not any(folder.iterdir()):
+    if not folder.exists() or is_empty(folder):
         return
     try:
         check_manifest(folder)
@@ -94,18 +94,3 @@ def fetch(api: HfApi, repo_id: str, revision: str | None, partial: Path) -> Pull
             f"Push it again, pull a --revision before, or fetch it as it is with `hf download {repo_id}`"
         )
     return Pulled(commit, files)
-
-
-def move_into_place(partial: Path, folder: Path) -> None:
-    """Put a whole folder in the place of another, or of none."""
-    if not folder.exists() or not any(folder.iterdir()):
-        partial.replace(folder)
-        return
-    before = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
-    folder.rename(before)
-    try:
-        partial.rename(folder)
-    except OSError:
-        before.rename(folder)
-        raise
-    shutil.rmtree(before, ignore_errors=True)

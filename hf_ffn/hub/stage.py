@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,14 @@ from safetensors.torch import save_file
 
 from ..conversion import copy_processor, model_class_for, refuse_same_folder
 from ..equivalence import example_inputs
+from ..folders_ffn import refuse_unwritable, staged_folder
 from ..modeling_ffn import FFNPreTrainedModel
 from .card import make_card, public_arguments
 from .details import CardDetails, is_repo_id
 from .facts import PICTURES, PUBLIC_RECORD, Facts, gather, read_equivalence, read_json, record_of_run
 from .inspection import inspect_folder
 from .manifest import write_manifest
-from .pull import move_into_place, refuse_to_lose
+from .pull import refuse_to_lose
 from .snippets import is_vision, snippet
 
 ISOLATED = Path(__file__).with_name("isolated.py")
@@ -88,11 +88,10 @@ def stage(
     refuse_same_folder(source, out)
     details = details or CardDetails()
     details = replace(details, repo_id=details.repo_id or stand_in(Path(out)))
-    target = Path(out).resolve()
-    refuse_to_lose(target)
+    refuse_unwritable(out)
+    refuse_to_lose(Path(out))
     model = model_class_for(source, **hub_kwargs).from_pretrained(source, dtype="auto", **hub_kwargs).eval()
-    folder = target.with_name(f".{target.name}-stage-{uuid.uuid4().hex[:8]}")
-    try:
+    with staged_folder(out, replace=True) as folder:
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         copy_processor(source, folder, **hub_kwargs)
         copy_results(Path(source), folder)
@@ -106,9 +105,6 @@ def stage(
         (folder / "README.md").write_text(str(card), encoding="utf-8")
         proven = prove(folder, model, facts, details)
         files = write_manifest(folder)
-        move_into_place(folder, target)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     stated = ("license", *(() if is_vision(facts) else ("language",)), "intended_use", "limits")
     gaps = [name for name in stated if not getattr(details, name)]
     return StageReport(Path(out), {name: entry["size"] for name, entry in files.items()}, proven, gaps)

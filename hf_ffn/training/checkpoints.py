@@ -11,6 +11,8 @@ from typing import Any
 from accelerate import Accelerator
 from safetensors import SafetensorError
 
+from ..folders_ffn import STAGE_PREFIX, full_disk, give_usual_modes, is_empty, is_left_over, refuse_unwritable
+
 RUN_FILE = "run.json"
 STATE_FILE = "progress.json"
 
@@ -66,19 +68,18 @@ class Progress:
 
 
 def prepare_output_folder(folder: Path, *, overwrite: bool, resume: bool) -> None:
-    """Refuse a folder that holds another run, or anything else; clear one to be overwritten.
+    """Refuse a folder that holds another run, or anything else, or cannot be written to; clear one to be overwritten.
 
     Raises:
         ValueError: the folder is in use.
+        OSError: nothing can be written there.
     """
-    if not folder.exists():
-        folder.mkdir(parents=True)
-        return
-    if not folder.is_dir():
-        raise ValueError(f"output_dir '{folder}' is a file")
-    for partial in folder.glob(".checkpoint-*"):
-        shutil.rmtree(partial)
-    if resume or not any(folder.iterdir()):
+    refuse_unwritable(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in (".checkpoint-*", f"{STAGE_PREFIX}*"):
+        for partial in folder.glob(pattern):
+            shutil.rmtree(partial)
+    if resume or is_empty(folder):
         return
     if not (folder / RUN_FILE).exists():
         raise ValueError(f"output_dir '{folder}' is not empty, and holds no run of hf_ffn: choose another folder")
@@ -87,8 +88,12 @@ def prepare_output_folder(folder: Path, *, overwrite: bool, resume: bool) -> Non
             f"output_dir '{folder}' holds another run: go on with it (--resume_from_checkpoint latest), delete it "
             f"(--overwrite_output_dir), or choose another folder"
         )
-    shutil.rmtree(folder)
-    folder.mkdir()
+    # What is in it, and not itself: it may be a mount, or a link. What says that it is a run goes last.
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == RUN_FILE):
+        if path.is_dir() and not path.is_symlink() and not is_left_over(path.name):
+            shutil.rmtree(path)
+        elif not is_left_over(path.name):
+            path.unlink()
 
 
 def check_same_run(folder: Path, facts: dict[str, Any]) -> None:
@@ -156,6 +161,9 @@ def save_checkpoint(accelerator: Accelerator, folder: Path, progress: Progress, 
     """Save everything that the run needs to go on, and drop the oldest beyond `keep`.
 
     Every process must call it. The folder appears when it is whole: killed at any moment, a run has only whole ones.
+
+    Raises:
+        OSError: no space is left; the checkpoints that were there still are.
     """
     target = folder / f"checkpoint-{progress.step}"
     if target.exists():
@@ -165,10 +173,16 @@ def save_checkpoint(accelerator: Accelerator, folder: Path, progress: Progress, 
         shutil.rmtree(stage, ignore_errors=True)
         stage.mkdir()
     accelerator.wait_for_everyone()
-    accelerator.save_state(str(stage))
-    accelerator.wait_for_everyone()
+    try:
+        accelerator.save_state(str(stage))
+        accelerator.wait_for_everyone()
+        if accelerator.is_main_process:
+            write_json(stage / STATE_FILE, asdict(progress))
+            give_usual_modes(stage)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        shutil.rmtree(stage, ignore_errors=True)
+        raise full_disk(error, folder) or error from error
     if accelerator.is_main_process:
-        write_json(stage / STATE_FILE, asdict(progress))
         stage.rename(target)
         for old in checkpoints_in(folder)[: -keep if keep else 0]:
             # Out of sight before it is taken apart, so that no half of it is found.

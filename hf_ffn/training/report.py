@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy.special import expit, softmax
 from sklearn.metrics import confusion_matrix
 
-from ..checkpoint_ffn import staged_folder
+from ..folders_ffn import staged_folder
 from .metrics import IGNORED, class_names, compute_metrics, labelled, metric_for_best
 
 _DPI = 150

@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from .. import __version__
+from ..folders_ffn import staged_folder
 from ..modeling_ffn import FFNPreTrainedModel
 from ..packed_products import has_bfloat16
 from .arguments import DataArguments, ModelArguments, TrainingArguments, without_token
@@ -232,13 +233,14 @@ def saver(accelerator: Accelerator, folder: Path, processor: Any | None) -> Call
         state_dict = accelerator.get_state_dict(model)
         if not accelerator.is_main_process:
             return
-        target = folder / name
-        if isinstance(unwrapped, PreTrainedModel):
-            unsharded(unwrapped).save_pretrained(target, state_dict=state_dict)
-        else:
-            save_merged(unwrapped, target)
-        if processor is not None:
-            processor.save_pretrained(target)
+        needed = sum(parameter.nbytes for parameter in unwrapped.parameters())
+        with staged_folder(folder / name, needed=needed) as stage:
+            if isinstance(unwrapped, PreTrainedModel):
+                unsharded(unwrapped).save_pretrained(stage, state_dict=state_dict)
+            else:
+                save_merged(unwrapped, stage)
+            if processor is not None:
+                processor.save_pretrained(stage)
 
     return save
 

@@ -40,7 +40,7 @@ def source(hub: Hub, staged: Staged) -> Path:
 
 
 def left_beside(folder: Path) -> list[str]:
-    return [path.name for path in folder.parent.iterdir() if path.name.startswith(".out")]
+    return [path.name for path in folder.parent.iterdir() if path.name.startswith(".hf_ffn")]
 
 
 def test_what_was_pushed_comes_back(hub: Hub, api: HfApi, source: Path, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ Save = Callable[..., Path]
 # What travels with every model, and what with one of each kind.
 CODE = {
     *("attention_ffn.py", "blocks_ffn.py", "checkpoint_ffn.py", "configuration_ffn.py", "configuration_ffn_block.py"),
+    "folders_ffn.py",
     *("frugal_ffn.py", "grids_ffn.py", "loading_ffn.py", "modeling_ffn.py", "packing_ffn.py", "positions_ffn.py"),
     *("registry_ffn.py", "resizing_ffn.py"),
 }
