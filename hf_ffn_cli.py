@@ -88,6 +88,7 @@ def verify(
     """
     quiet_progress_bars()
     from hf_ffn import conversion, equivalence
+    from hf_ffn.digest import model_digest
     from hf_ffn.folders_ffn import refuse_unwritable
 
     for file in (plot, json):
@@ -96,6 +97,8 @@ def verify(
     where = at(revision)
     converted = conversion.model_class_for(model).from_pretrained(model) if model is not None else None
     report = equivalence.verify(source, converted, dtypes=tuple(dtype), attn_implementations=tuple(attention), **where)
+    if model is not None:
+        report.model_sha256 = model_digest(model)
     typer.echo(str(report))
     if plot is not None:
         report.plot(plot)

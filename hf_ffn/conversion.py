@@ -13,6 +13,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import cached_file, logging
 
 from .checkpoint_ffn import hub_keywords, read_raw_config
+from .digest import model_digest
 from .families import FAMILIES, Family
 from .folders_ffn import refuse_unwritable, staged_folder
 from .loading_ffn import transformers_report_silenced
@@ -298,5 +299,6 @@ def convert(
         model.save_pretrained(stage)
         copy_processor(source, stage, **hub_kwargs)
         if report is not None:
+            report.model_sha256 = model_digest(stage)
             (stage / "equivalence.json").write_text(report.to_json() + "\n", encoding="utf-8")
     return model, report

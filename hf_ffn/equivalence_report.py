@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 import torch
 import transformers
 
+from .digest import picture_texts
+
 
 @dataclass(frozen=True)
 class Check:
@@ -41,6 +43,7 @@ class EquivalenceReport:
         model_class: ours.
         checks: every comparison made.
         versions: of torch and transformers, on which the results may depend.
+        model_sha256: of the model as it was saved (see `model_digest`); None where it was compared in memory alone.
     """
 
     source: str
@@ -50,6 +53,7 @@ class EquivalenceReport:
     versions: dict[str, str] = field(
         default_factory=lambda: {"torch": torch.__version__, "transformers": transformers.__version__}
     )
+    model_sha256: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -104,7 +108,7 @@ class EquivalenceReport:
         return "\n".join([*lines, f"  => {verdict}"])
 
     def plot(self, path: str | os.PathLike) -> None:
-        """Draw the error of each layer on a log scale, and save the picture.
+        """Draw the error of each layer on a log scale, and save the picture, which says which model it is about.
 
         Args:
             path: its ending gives the format (.png, .svg, .pdf).
@@ -131,7 +135,7 @@ class EquivalenceReport:
         )
         axes.grid(alpha=0.3)
         axes.legend()
-        figure.savefig(path, dpi=150)
+        figure.savefig(path, dpi=150, metadata=picture_texts(path, self.model_sha256))
 
 
 def _cell(check: Check) -> str:

@@ -4,9 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import save_file
 from transformers import ASTFeatureExtractor, BertTokenizer, PreTrainedModel, ViTImageProcessor
 
 import hf_ffn
+from hf_ffn.digest import DIGEST, model_digest
 
 from tiny import ffn_config, ffn_model
 
@@ -38,10 +41,11 @@ REPORT = {
 
 
 def config_folder(folder: Path, class_name: str, **overrides: Any) -> Path:
-    """What a card reads of a model: its config.json, and no weights."""
+    """What a card reads of a model: its config.json, and weights only so far that facts can be about them."""
     config = ffn_config(class_name, architectures=[class_name], **overrides)
     folder.mkdir(parents=True, exist_ok=True)
     config.save_pretrained(folder)
+    save_file({"weight": torch.zeros(1)}, folder / "model.safetensors")
     return folder
 
 
@@ -71,9 +75,18 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
+def add_fact(folder: Path, name: str, content: dict[str, Any] | None = None, of: Path | None = None) -> None:
+    """Put a file of facts into a folder, about the model in it or in another; a picture where there is no content."""
+    digest = model_digest(of or folder)
+    if content is None:
+        (folder / name).write_bytes(b"\x89PNG\r\n" + digest.encode())
+    else:
+        write_json(folder / name, {**content, DIGEST: digest})
+
+
 def add_run(folder: Path, results: dict[str, Any] | None = None, **arguments: Any) -> None:
     """What a fine-tuning leaves beside its model: its arguments, results and pictures."""
-    write_json(folder / "run.json", {"arguments": arguments, "processes": {"num_processes": 1}})
+    add_fact(folder, "run.json", {"arguments": arguments, "processes": {"num_processes": 1}})
     measured = {
         "accuracy": 0.9375,
         "macro_f1": 0.91234567,
@@ -83,6 +96,6 @@ def add_run(folder: Path, results: dict[str, Any] | None = None, **arguments: An
         "trained_parameters": 31427,
         "versions": {"hf_ffn": hf_ffn.__version__, "torch": "2.13.0"},
     }
-    write_json(folder / "all_results.json", measured if results is None else results)
+    add_fact(folder, "all_results.json", measured if results is None else results)
     for name in ("training_curves.png", "confusion_matrix.png"):
-        (folder / name).write_bytes(b"\x89PNG\r\n")
+        add_fact(folder, name)

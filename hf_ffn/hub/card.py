@@ -157,8 +157,12 @@ def summary(facts: Facts, details: CardDetails) -> str:
         # What a trained model was trained from may be a conversion already, or another training of one.
         original = facts.converted_from or (None if facts.arguments else base_model)
         origin = link(original) if original else f"a checkpoint of the family {family}"
-        proven = " with the proof below" if facts.equivalence and facts.equivalence.ok else ""
-        sentences.append(f"Its weights were converted from {origin}{proven}.")
+        proven = facts.equivalence is not None and facts.equivalence.ok
+        sentences.append(
+            f"Its weights were converted from {origin} with the proof below."
+            if proven
+            else f"It goes back to {origin}."
+        )
     if facts.arguments and facts.arguments.get("model_name_or_path"):
         start = f" from {link(base_model)}" if base_model else ""
         sentences.append(f"Fine-tuned{start} on {data_name(facts)}.")
@@ -270,12 +274,9 @@ def equivalence_section(facts: Facts) -> str:
     """The proof of the conversion; empty where there is none."""
     if facts.equivalence is None:
         return ""
-    before = ""
-    if facts.arguments:
-        before = "Of the converted model, before it was trained further:\n\n"
     picture = facts.pictures.get("equivalence.png")
     after = f"\n\n![{picture}](equivalence.png)" if picture else ""
-    return f"{before}```\n{facts.equivalence}\n```{after}"
+    return f"```\n{facts.equivalence}\n```{after}"
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from ..conversion import IMAGE_PROCESSOR_FILES, TASKS, TOKENIZER_FILES, model_class_for
+from ..digest import DIGEST, is_about, model_digest
 from ..equivalence import Check, EquivalenceReport
 from ..modeling_ffn import FFNPreTrainedModel
 from .details import is_repo_id
@@ -21,6 +22,10 @@ LOCAL = "a local checkpoint"
 # What of a run's record a staged folder keeps. Not under the record's own name, by which scripts know a run's folder,
 # and may write over it.
 PUBLIC_RECORD = "training_arguments.json"
+RUN_RECORDS = ("run.json", PUBLIC_RECORD)
+
+# What our own commands leave beside a model, other than pictures; each says which model it is about.
+JSON_FACTS = ("equivalence.json", "all_results.json", *RUN_RECORDS)
 
 # Pictures that our own commands leave beside a model, with what they show.
 PICTURES = {
@@ -46,6 +51,7 @@ class Facts:
         has_tokenizer: whether a tokenizer lies in the folder.
         has_image_processor: whether an image processor does.
         has_feature_extractor: whether what makes spectrograms of sounds does.
+        left_out: files of facts that are there and not about this model, each with the reason.
     """
 
     model_class: type[FFNPreTrainedModel]
@@ -57,6 +63,7 @@ class Facts:
     has_tokenizer: bool
     has_image_processor: bool
     has_feature_extractor: bool
+    left_out: dict[str, str]
 
     @property
     def task(self) -> str:
@@ -87,40 +94,59 @@ class Facts:
         return told if told not in EMBEDDED and is_hub_id(told) else None
 
 
-def gather(folder: Path, run_file: Path | None = None) -> Facts:
-    """Read what the files in a folder say.
+def gather(folder: Path, source: Path | None = None) -> Facts:
+    """Read what the files in a folder say of the model in it; what they say of another one is left out.
 
     Args:
         folder: of a model of ours.
-        run_file: the record of its fine-tuning, if there was one (see `record_of_run`); it may lie elsewhere.
+        source: where the proof, the results, the record of a run and the pictures lie; None for the same folder.
 
     Raises:
         ValueError: it holds no model of ours, or a damaged file; the message names it.
     """
+    source = folder if source is None else source
     model_class = model_class_for(folder)
     processors = [content for name in IMAGE_PROCESSOR_FILES if (content := read_json(folder / name)) is not None]
     for_sounds = [content.get("feature_extractor_type") is not None for content in processors]
+    found = {name: (source / name).read_bytes() for name in PICTURES if (source / name).is_file()}
+    told = {name: content for name in JSON_FACTS if (content := read_json(source / name)) is not None}
+    left_out = foreign_facts({**found, **told}, model_digest(folder)) if found or told else {}
+    own = {name: content for name, content in told.items() if name not in left_out}
+    pictures = found.keys() - left_out.keys() - ({"equivalence.png"} if "equivalence.json" not in own else set())
     return Facts(
         model_class=model_class,
         config=model_class.config_class.from_pretrained(folder),
-        equivalence=read_equivalence(folder),
-        results=read_json(folder / "all_results.json"),
-        arguments=read_arguments(run_file) if run_file is not None else {},
-        pictures={name: shows for name, shows in PICTURES.items() if (folder / name).is_file()},
+        equivalence=parse_equivalence(source / "equivalence.json", own.get("equivalence.json")),
+        results=own.get("all_results.json"),
+        arguments=next((parse_arguments(source / name, own[name]) for name in RUN_RECORDS if name in own), {}),
+        pictures={name: shows for name, shows in PICTURES.items() if name in pictures},
         has_tokenizer=any((folder / name).is_file() for name in TOKENIZER_FILES),
         has_image_processor=not all(for_sounds),
         has_feature_extractor=any(for_sounds),
+        left_out=left_out,
     )
 
 
-def read_equivalence(folder: Path) -> EquivalenceReport | None:
+def foreign_facts(found: dict[str, dict[str, Any] | bytes], digest: str) -> dict[str, str]:
+    """Which files of facts are not known to be about the model of this digest, and why."""
+    others = {name: content for name, content in found.items() if not is_about(content, digest)}
+    return {
+        name: "it is about another model" if says_which(content) else "it does not say which model it is about"
+        for name, content in others.items()
+    }
+
+
+def says_which(content: dict[str, Any] | bytes) -> bool:
+    """Whether a file of facts says which model it is about."""
+    return DIGEST.encode() in content if isinstance(content, bytes) else bool(content.get(DIGEST))
+
+
+def parse_equivalence(path: Path, content: dict[str, Any] | None) -> EquivalenceReport | None:
     """The proof of a conversion, without where the original lay on this machine; None where there is none."""
-    path = folder / "equivalence.json"
-    content = read_json(path)
     if content is None:
         return None
     try:
-        names = ("source", "source_class", "model_class", "versions")
+        names = ("source", "source_class", "model_class", "versions", DIGEST)
         checks = [Check(**check) for check in content["checks"]]
         report = EquivalenceReport(**{name: content[name] for name in names}, checks=checks)
     except (KeyError, TypeError) as error:
@@ -132,18 +158,11 @@ def read_equivalence(folder: Path) -> EquivalenceReport | None:
     return report
 
 
-def record_of_run(folder: Path) -> Path:
-    """Where the record of a fine-tuning lies, if there is one: of a run, or what a staged folder keeps of it."""
-    own = folder / "run.json"
-    return own if own.is_file() else folder / PUBLIC_RECORD
-
-
-def read_arguments(run_file: Path) -> dict[str, Any]:
-    """The arguments of a fine-tuning run; empty where there was none."""
-    run = read_json(run_file) or {}
+def parse_arguments(path: Path, run: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a fine-tuning run, from its record."""
     arguments, processes = run.get("arguments", {}), run.get("processes", {})
     if not (isinstance(arguments, dict) and isinstance(processes, dict)):
-        raise ValueError(f"'{run_file}' is no record of a run: train again, or take it away")
+        raise ValueError(f"'{path}' is no record of a run: train again, or take it away")
     return arguments | processes
 
 

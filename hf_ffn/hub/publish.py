@@ -6,10 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from transformers.utils import logging
+
 from .client import connect, full_name, persist
 from .details import CardDetails
 from .push import PushReport, push
 from .stage import stage
+
+logger = logging.get_logger(__name__)
 
 
 def publish(
@@ -44,7 +48,9 @@ def publish(
     repo_id = persist(lambda: full_name(api, repo_id), "asking the Hub who you are", api)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / repo_id.split("/")[-1]
-        stage(source, folder, details=replace(details or CardDetails(), repo_id=repo_id))
+        report = stage(source, folder, details=replace(details or CardDetails(), repo_id=repo_id))
+        for each in report.left_out:
+            logger.warning(f"left out of what is published: {each}")
         return push(
             folder,
             repo_id,

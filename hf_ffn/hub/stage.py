@@ -15,12 +15,13 @@ import torch
 from safetensors.torch import save_file
 
 from ..conversion import copy_processor, model_class_for, refuse_same_folder
+from ..digest import DIGEST, model_digest
 from ..equivalence import example_inputs
 from ..folders_ffn import refuse_unwritable, staged_folder
 from ..modeling_ffn import FFNPreTrainedModel
 from .card import make_card, public_arguments
 from .details import CardDetails, is_repo_id
-from .facts import PICTURES, PUBLIC_RECORD, Facts, gather, read_equivalence, read_json, record_of_run
+from .facts import PUBLIC_RECORD, Facts, gather
 from .inspection import inspect_folder
 from .manifest import write_manifest
 from .pull import refuse_to_lose
@@ -40,16 +41,19 @@ class StageReport:
         files: their sizes in bytes, by name.
         proven: what was tried and held, a sentence each.
         gaps: what the card does not say because nobody stated it.
+        left_out: what lay beside the model and is not known to be about it, a sentence each.
     """
 
     folder: Path
     files: dict[str, int]
     proven: list[str]
     gaps: list[str]
+    left_out: list[str]
 
     def __str__(self) -> str:
         lines = [f"{self.folder}: {len(self.files)} files, {sum(self.files.values()):,} bytes"]
         lines += [f"  proven: {each}" for each in self.proven]
+        lines += [f"  left out: {each}" for each in self.left_out]
         lines += [f"  gap in the card: {each} (hf-ffn stage --card details.yaml)" for each in self.gaps]
         return "\n".join(lines)
 
@@ -69,10 +73,11 @@ def stage(
     """Make a folder that can be published, and prove it, all without network.
 
     It holds weights, configuration, code, tokenizer or image processor, the card with its pictures, the results, what
-    the card tells of a run's arguments (so that it can be staged again), and a manifest. Before it takes its place it
-    is loaded in a fresh process in which hf_ffn cannot be imported and no connection can be made, its outputs are
-    compared bit for bit with the model here, the card's examples are run, and its files are looked through for imports
-    that lead out of it, tokens, paths and user names.
+    the card tells of a run's arguments (so that it can be staged again), and a manifest. A proof, results or pictures
+    that are about another model than lies beside them now are left out, and the report says so. Before it takes its
+    place it is loaded in a fresh process in which hf_ffn cannot be imported and no connection can be made, its outputs
+    are compared bit for bit with the model here, the card's examples are run, and its files are looked through for
+    imports that lead out of it, tokens, paths and user names.
 
     Args:
         source: a folder or a Hub id; ours, or of a family that converts.
@@ -94,20 +99,16 @@ def stage(
     with staged_folder(out, replace=True) as folder:
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         copy_processor(source, folder, **hub_kwargs)
-        copy_results(Path(source), folder)
-        facts = gather(folder, run_file=record_of_run(Path(source)))
-        if facts.arguments:
-            # Of a run's record only what the card is made of, so that it can be made again from this folder.
-            record = {"arguments": public_arguments(facts)}
-            text = json.dumps(record, indent=2, ensure_ascii=False)
-            (folder / PUBLIC_RECORD).write_text(text + "\n", encoding="utf-8")
+        facts = gather(folder, Path(source))
+        write_facts(facts, Path(source), folder)
         card = make_card(facts, details)
         (folder / "README.md").write_text(str(card), encoding="utf-8")
         proven = prove(folder, model, facts, details)
         files = write_manifest(folder)
     stated = ("license", *(() if is_vision(facts) else ("language",)), "intended_use", "limits")
     gaps = [name for name in stated if not getattr(details, name)]
-    return StageReport(Path(out), {name: entry["size"] for name, entry in files.items()}, proven, gaps)
+    sizes = {name: entry["size"] for name, entry in files.items()}
+    return StageReport(Path(out), sizes, proven, gaps, [f"{name}: {why}" for name, why in facts.left_out.items()])
 
 
 def stand_in(out: Path) -> str:
@@ -116,16 +117,17 @@ def stand_in(out: Path) -> str:
     return name if is_repo_id(name) else "your-name/your-model"
 
 
-def copy_results(source: Path, folder: Path) -> None:
-    """Bring the proof, the results and the pictures along, without where they lay on this machine."""
-    # Read here, so that an error names the file that is at fault and not its copy.
-    equivalence, results = read_equivalence(source), read_json(source / "all_results.json")
-    if equivalence is not None:
-        (folder / "equivalence.json").write_text(equivalence.to_json() + "\n", encoding="utf-8")
-    brought = {name for name in PICTURES if equivalence is not None or name != "equivalence.png"}
-    for name in brought | ({"all_results.json"} if results is not None else set()):
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+def write_facts(facts: Facts, source: Path, folder: Path) -> None:
+    """Write the proof, the results and the pictures that are about this model, without where they lay."""
+    if facts.equivalence is not None:
+        (folder / "equivalence.json").write_text(facts.equivalence.to_json() + "\n", encoding="utf-8")
+    if facts.arguments:
+        # Of a run's record only what the card is made of, so that it can be made again from this folder.
+        record = {"arguments": public_arguments(facts), DIGEST: model_digest(folder)}
+        text = json.dumps(record, indent=2, ensure_ascii=False)
+        (folder / PUBLIC_RECORD).write_text(text + "\n", encoding="utf-8")
+    for name in [*facts.pictures, *(["all_results.json"] if facts.results is not None else [])]:
+        shutil.copyfile(source / name, folder / name)
 
 
 def prove(folder: Path, model: FFNPreTrainedModel, facts: Facts, details: CardDetails) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from accelerate import Accelerator
 from safetensors import SafetensorError
 
+from ..digest import DIGEST, model_digest
 from ..folders_ffn import STAGE_PREFIX, full_disk, give_usual_modes, is_empty, is_left_over, refuse_unwritable
 
 RUN_FILE = "run.json"
@@ -112,6 +113,7 @@ def check_same_run(folder: Path, facts: dict[str, Any]) -> None:
         write_json(path, plain)
         return
     before = json.loads(path.read_text(encoding="utf-8"))
+    before.pop(DIGEST, None)
     changed = []
     for part in sorted(before.keys() | plain.keys()):
         old, new = before.get(part, {}), plain.get(part, {})
@@ -120,6 +122,13 @@ def check_same_run(folder: Path, facts: dict[str, Any]) -> None:
                 changed.append(f"{name} was {old.get(name)!r} and is {new.get(name)!r}")
     if changed:
         raise ValueError(f"'{folder}' cannot be resumed, for it would be another run: {'; '.join(changed)}")
+
+
+def record_model(folder: Path) -> str:
+    """Say in a run's record which model the run has come to, which lies beside it; returns the model's digest."""
+    path, digest = folder / RUN_FILE, model_digest(folder)
+    write_json(path, {**json.loads(path.read_text(encoding="utf-8")), DIGEST: digest})
+    return digest
 
 
 def write_json(path: Path, content: Any) -> None:

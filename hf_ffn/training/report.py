@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy.special import expit, softmax
 from sklearn.metrics import confusion_matrix
 
+from ..digest import DIGEST, picture_texts
 from ..folders_ffn import staged_folder
 from .metrics import IGNORED, class_names, compute_metrics, labelled, metric_for_best
 
@@ -61,6 +62,7 @@ def write_report(
     names: list[str] | None,
     texts: Callable[[int], str],
     summary: dict,
+    model_sha256: str,
 ) -> None:
     """Write all_results.json, worst_mistakes.md and the pictures of a run into its folder, all or none.
 
@@ -78,22 +80,28 @@ def write_report(
         names: of the classes; None for their numbers.
         texts: what to show of a sample in the table of mistakes.
         summary: other facts for all_results.json; overrules metrics of the same name.
+        model_sha256: of the model as it was saved (see `model_digest`), which results and pictures are about.
 
     Raises:
         ValueError: nothing is labelled, or logits are not finite.
     """
     with staged_folder(folder) as stage:
-        results = json.dumps(plain({**metrics, **summary}), indent=2, ensure_ascii=False, allow_nan=False)
+        content = plain({**metrics, **summary, DIGEST: model_sha256})
+        results = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
         (stage / "all_results.json").write_text(results + "\n", encoding="utf-8")
+
+        def save(figure: Figure, name: str) -> None:
+            figure.savefig(stage / name, dpi=_DPI, metadata=picture_texts(name, model_sha256))
+
         curves = draw_training_curves(history, evaluations, metric_for_best(task, None, names)[0])
-        curves.savefig(stage / "training_curves.png", dpi=_DPI)
+        save(curves, "training_curves.png")
         if task == "regression":
-            draw_predictions(logits, labels).savefig(stage / "predictions.png", dpi=_DPI)
+            save(draw_predictions(logits, labels), "predictions.png")
             mistakes = largest_errors_table(logits, labels, texts)
         else:
             decisions = decide(task, logits, labels, names)
-            draw_confusion(task, decisions).savefig(stage / "confusion_matrix.png", dpi=_DPI)
-            draw_reliability(decisions).savefig(stage / "reliability.png", dpi=_DPI)
+            save(draw_confusion(task, decisions), "confusion_matrix.png")
+            save(draw_reliability(decisions), "reliability.png")
             mistakes = worst_mistakes_table(decisions, texts)
         (stage / "worst_mistakes.md").write_text(mistakes, encoding="utf-8")
 

@@ -23,7 +23,7 @@ from ..folders_ffn import staged_folder
 from ..modeling_ffn import FFNPreTrainedModel
 from ..packed_products import has_bfloat16
 from .arguments import DataArguments, ModelArguments, TrainingArguments, without_token
-from .checkpoints import check_same_run, prepare_output_folder
+from .checkpoints import check_same_run, prepare_output_folder, record_model
 from .data import TaskData
 from .loop import Trainer
 from .parameters import add_lora, choose_trainable
@@ -165,6 +165,7 @@ def finetune(
         if share is not None and args.hub_strategy == "epoch":
             save(each, "")
             if accelerator.is_main_process:
+                record_model(folder)
                 share_or_say(share, folder, f"After epoch {epoch}")
             accelerator.wait_for_everyone()
 
@@ -190,6 +191,7 @@ def finetune(
             names=data.labels,
             texts=data.texts,
             summary=summary,
+            model_sha256=record_model(folder),
         )
         if share is not None:
             print(share(folder, "Fine-tuned" if model_args.model_name_or_path else "Trained"))

@@ -11,7 +11,7 @@ import model_folder
 import pytest
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from model_folder import add_processor, add_run, config_folder, write_json
+from model_folder import add_fact, add_processor, add_run, config_folder, write_json
 
 import hf_ffn
 from hf_ffn.hub.card import METRICS, TRAINING_ARGUMENTS, escaped, make_card
@@ -43,7 +43,7 @@ GAP = "**Not stated by the owner.**"
 
 def card_of(folder: Path, details: CardDetails | None = None) -> ModelCard:
     """The card of a folder, as it is read again from what would be its README.md."""
-    made = make_card(gather(folder, folder / "run.json"), details or CardDetails())
+    made = make_card(gather(folder), details or CardDetails())
     return ModelCard(str(made))
 
 
@@ -77,8 +77,8 @@ def test_the_metadata_are_read_by_the_hubs_own_classes(
     if trained:
         add_run(text, model_name_or_path="me/encoder", dataset_name="docstrings")
     if converted:
-        write_json(text / "equivalence.json", REPORT)
-    made = make_card(gather(text, text / "run.json"), details)
+        add_fact(text, "equivalence.json", REPORT)
+    made = make_card(gather(text), details)
     found = metadata(made)
     assert not [leaf for leaf in leaves(found) if leaf in (None, "", [], {})]
     assert ModelCardData(**found).to_dict() == made.data.to_dict() == ModelCard(str(made)).data.to_dict()
@@ -183,7 +183,7 @@ def test_an_error_that_is_small_is_no_zero(text: Path) -> None:
 
 
 def test_results_of_other_names_make_no_empty_table(text: Path) -> None:
-    write_json(text / "all_results.json", {"eval_accuracy": 0.5, "epoch": 3.0})
+    add_fact(text, "all_results.json", {"eval_accuracy": 0.5, "epoch": 3.0})
     card = card_of(text)
     assert "## Results" not in card.text
     assert "metrics" not in metadata(card)
@@ -238,8 +238,8 @@ def test_a_random_start_is_said_and_has_no_base(text: Path) -> None:
 
 def test_a_conversion_names_its_original_and_shows_its_proof(tmp_path: Path) -> None:
     config_folder(tmp_path, "FFNTextModel", source_family="bert")
-    write_json(tmp_path / "equivalence.json", REPORT)
-    (tmp_path / "equivalence.png").touch()
+    add_fact(tmp_path, "equivalence.json", REPORT)
+    add_fact(tmp_path, "equivalence.png")
     card = card_of(tmp_path)
     found = metadata(card)
     assert found["base_model"] == "google-bert/bert-base-uncased"
@@ -256,14 +256,14 @@ def test_what_was_trained_from_a_conversion_is_not_said_to_be_converted_from_it(
     config_folder(tmp_path, "FFNForSequenceClassification", source_family="bert")
     add_run(tmp_path, model_name_or_path="me/encoder", dataset_name="docstrings")
     card = card_of(tmp_path)
-    assert "Its weights were converted from a checkpoint of the family bert." in card.text
+    assert "It goes back to a checkpoint of the family bert." in card.text
     assert "Fine-tuned from [me/encoder]" in card.text
 
 
 def test_a_proof_that_failed_is_not_called_one(tmp_path: Path) -> None:
     config_folder(tmp_path, "FFNTextModel", source_family="bert")
     failed = {**REPORT, "ok": False, "checks": [{**REPORT["checks"][0], "ok": False}]}  # type: ignore[index]
-    write_json(tmp_path / "equivalence.json", failed)
+    add_fact(tmp_path, "equivalence.json", failed)
     text = card_of(tmp_path).text
     assert "with the proof below" not in text
     assert "NOT equivalent" in text
@@ -271,7 +271,7 @@ def test_a_proof_that_failed_is_not_called_one(tmp_path: Path) -> None:
 
 def test_a_proof_says_nothing_of_this_machine(tmp_path: Path) -> None:
     config_folder(tmp_path, "FFNTextModel", source_family="bert")
-    write_json(tmp_path / "equivalence.json", {**REPORT, "source": "/home/somebody/bert"})
+    add_fact(tmp_path, "equivalence.json", {**REPORT, "source": "/home/somebody/bert"})
     card = card_of(tmp_path)
     assert "base_model" not in metadata(card)
     assert "beside BertModel from 'a local checkpoint'" in card.text
@@ -279,17 +279,11 @@ def test_a_proof_says_nothing_of_this_machine(tmp_path: Path) -> None:
     assert not re.search("somebody|home", str(card))
 
 
-def test_the_proof_of_a_model_that_was_trained_further_is_dated(text: Path) -> None:
-    write_json(text / "equivalence.json", REPORT)
-    add_run(text, model_name_or_path="me/encoder")
-    assert "Of the converted model, before it was trained further:" in card_of(text).text
-
-
 def test_pictures_are_those_in_the_folder(text: Path) -> None:
     add_run(text, dataset_name="docstrings")
-    write_json(text / "equivalence.json", REPORT)
+    add_fact(text, "equivalence.json", REPORT)
     for name in ("equivalence.png", "reliability.png", "holiday.png"):
-        (text / name).touch()
+        add_fact(text, name)
     shown = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", card_of(text).text)
     assert sorted(shown) == ["confusion_matrix.png", "equivalence.png", "reliability.png", "training_curves.png"]
 

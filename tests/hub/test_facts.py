@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_folder import REPORT, TEXT_CLASSES, VISION_CLASSES, add_run, config_folder, write_json
+from model_folder import REPORT, TEXT_CLASSES, VISION_CLASSES, add_fact, add_run, config_folder, write_json
 
 import hf_ffn
 from hf_ffn.hub.facts import EMBEDDED, LOCAL, PICTURES, gather, is_hub_id
@@ -47,7 +47,7 @@ def test_no_class_of_ours_is_left_out() -> None:
 
 
 def test_a_bare_model_says_nothing_of_where_it_comes_from(tmp_path: Path) -> None:
-    facts = gather(config_folder(tmp_path, "FFNTextModel"), tmp_path / "run.json")
+    facts = gather(config_folder(tmp_path, "FFNTextModel"))
     assert (facts.equivalence, facts.results, facts.arguments, facts.pictures) == (None, None, {}, {})
     assert (facts.base_model, facts.converted_from, facts.dataset) == (None, None, None)
     assert not facts.has_tokenizer
@@ -83,14 +83,16 @@ def test_what_makes_spectrograms_is_no_image_processor(tmp_path: Path) -> None:
 def test_pictures_are_those_that_are_there_and_known(tmp_path: Path) -> None:
     config_folder(tmp_path, "FFNVisionModel")
     for name in ("reliability.png", "holiday.png"):
-        (tmp_path / name).touch()
+        add_fact(tmp_path, name)
     assert gather(tmp_path).pictures == {"reliability.png": PICTURES["reliability.png"]}
 
 
 def test_a_run_says_what_it_was_trained_from_and_on(tmp_path: Path) -> None:
-    config_folder(tmp_path / "model", "FFNTextModel")
+    # The model may lie in another folder than what its run left.
+    for folder in (tmp_path / "model", tmp_path):
+        config_folder(folder, "FFNTextModel")
     add_run(tmp_path, model_name_or_path="me/encoder", dataset_name="stanfordnlp/imdb", seed=0)
-    facts = gather(tmp_path / "model", tmp_path / "run.json")
+    facts = gather(tmp_path / "model", tmp_path)
     assert (facts.base_model, facts.dataset) == ("me/encoder", "stanfordnlp/imdb")
     assert facts.arguments["seed"] == 0
     assert facts.arguments["num_processes"] == 1
@@ -100,7 +102,7 @@ def test_a_run_says_what_it_was_trained_from_and_on(tmp_path: Path) -> None:
 def test_embedded_data_are_no_data_set_of_the_hub(tmp_path: Path, name: str) -> None:
     config_folder(tmp_path, "FFNTextModel")
     add_run(tmp_path, model_name_or_path=None, dataset_name=name)
-    assert gather(tmp_path, tmp_path / "run.json").dataset is None
+    assert gather(tmp_path).dataset is None
 
 
 def test_what_lies_on_this_machine_is_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +112,7 @@ def test_what_lies_on_this_machine_is_no_id(tmp_path: Path, monkeypatch: pytest.
     for local in (str(tmp_path / "runs" / "first"), "runs/first", "./runs/first", "../gone/model", "a/b/c"):
         assert not is_hub_id(local)
         add_run(tmp_path, model_name_or_path=local, dataset_name=local)
-        facts = gather(tmp_path, tmp_path / "run.json")
+        facts = gather(tmp_path)
         assert (facts.base_model, facts.dataset) == (None, None)
     assert is_hub_id("runs/second")
     assert not is_hub_id(None)
@@ -118,14 +120,14 @@ def test_what_lies_on_this_machine_is_no_id(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_model_from_a_random_start_has_no_base(tmp_path: Path) -> None:
     config_folder(tmp_path, "FFNTextModel")
-    write_json(tmp_path / "equivalence.json", REPORT)
+    add_fact(tmp_path, "equivalence.json", REPORT)
     add_run(tmp_path, model_name_or_path=None)
-    assert gather(tmp_path, tmp_path / "run.json").base_model is None
+    assert gather(tmp_path).base_model is None
 
 
 def test_a_conversion_says_what_it_was_made_from(tmp_path: Path) -> None:
     config_folder(tmp_path, "FFNTextModel")
-    write_json(tmp_path / "equivalence.json", REPORT)
+    add_fact(tmp_path, "equivalence.json", REPORT)
     facts = gather(tmp_path)
     assert facts.base_model == facts.converted_from == "google-bert/bert-base-uncased"
     assert facts.equivalence is not None
@@ -136,7 +138,7 @@ def test_a_conversion_says_what_it_was_made_from(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["/home/somebody/bert", "../bert", "C:\\models\\bert"])
 def test_a_conversion_does_not_say_where_the_original_lay(tmp_path: Path, source: str) -> None:
     config_folder(tmp_path, "FFNTextModel")
-    write_json(tmp_path / "equivalence.json", {**REPORT, "source": source})
+    add_fact(tmp_path, "equivalence.json", {**REPORT, "source": source})
     facts = gather(tmp_path)
     assert facts.equivalence is not None
     assert facts.equivalence.source == LOCAL
@@ -153,7 +155,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str, says: 
     config_folder(tmp_path, "FFNTextModel")
     (tmp_path / name).write_bytes(content.encode("latin-1"))
     with pytest.raises(ValueError, match=says) as caught:
-        gather(tmp_path, tmp_path / "run.json")
+        gather(tmp_path)
     assert str(tmp_path / name) in str(caught.value)
 
 
@@ -169,7 +171,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str, says: 
 )
 def test_a_file_of_something_else_is_named(tmp_path: Path, name: str, content: Any) -> None:
     config_folder(tmp_path, "FFNTextModel")
-    write_json(tmp_path / name, content)
+    add_fact(tmp_path, name, content)
     with pytest.raises(ValueError, match="take it away") as caught:
-        gather(tmp_path, tmp_path / "run.json")
+        gather(tmp_path)
     assert str(tmp_path / name) in str(caught.value)

@@ -9,6 +9,7 @@ from scripts_runner import start
 from hf_ffn import FFNTextModel
 from hf_ffn.hub.client import HubError
 from hf_ffn.hub.publish import publisher
+from hf_ffn.hub.stage import StageReport
 
 from loopback_hub import TOKEN, Hub
 from tiny import bert_config, telling_model
@@ -70,17 +71,18 @@ def test_a_run_learns_of_a_wrong_card_or_a_missing_token_before_it_begins(
 
 
 def test_what_a_run_shares_is_staged_under_the_full_name(
-    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, messages: pytest.LogCaptureFixture
 ) -> None:
     from hf_ffn.hub import publish as publishing
     from hf_ffn.hub.manifest import write_manifest
 
     staged: list[str | None] = []
 
-    def without_proof(source: Path, out: Path, *, details: publishing.CardDetails) -> None:
+    def without_proof(source: Path, out: Path, *, details: publishing.CardDetails) -> StageReport:
         staged.append(details.repo_id)
         FFNTextModel.from_pretrained(source).save_pretrained(out)
         write_manifest(out)
+        return StageReport(out, {}, [], [], ["equivalence.json: it is about another model"])
 
     monkeypatch.setattr(publishing, "stage", without_proof)
     from transformers import BertModel
@@ -89,4 +91,5 @@ def test_what_a_run_shares_is_staged_under_the_full_name(
     share = publisher("encoder", card=None, private=False, token=TOKEN)
     report = share(tmp_path / "bert", "Fine-tuned")
     assert staged == ["me/encoder"] == [report.repo_id]
+    assert "left out of what is published: equivalence.json: it is about another model" in messages.text
     assert [commit.message for commit in hub.repo("me/encoder").commits.values()][-1] == "Fine-tuned"

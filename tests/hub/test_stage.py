@@ -3,6 +3,7 @@
 import getpass
 import json
 import re
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,16 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub import ModelCard, constants
-from model_folder import TEXT_CLASSES, VISION_CLASSES, add_processor, add_run, weights_folder
+from model_folder import (
+    REPORT,
+    TEXT_CLASSES,
+    VISION_CLASSES,
+    add_fact,
+    add_processor,
+    add_run,
+    weights_folder,
+    write_json,
+)
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
@@ -248,6 +258,67 @@ def test_a_staged_folder_is_not_taken_for_a_run_that_may_be_written_over(
     assert content(tmp_path / "out") == before
 
 
+def save_changed(folder: Path, change: Callable[[Any], Any]) -> None:
+    """Load a folder's model, change it, and save it over what was there."""
+    model = model_class_for(folder).from_pretrained(folder)
+    change(model)
+    model.save_pretrained(folder)
+
+
+# What comes to lie beside facts of another model; each is a way in which that happens.
+OTHER_MODELS: dict[str, Callable[[Path, Path], Any]] = {
+    "another conversion": lambda folder, other: convert(other, folder, check=False),
+    "weights trained further": lambda folder, other: save_changed(
+        folder, lambda model: torch.nn.init.zeros_(model.encoder.layers[0].ffn.linear_1.bias)
+    ),
+    "another activation": lambda folder, other: save_changed(
+        folder, lambda model: model.config.update({"hidden_act": "relu"})
+    ),
+    "facts that were copied": lambda folder, other: [
+        weights_folder(folder.with_name("other"), "FFNTextModel", seed=5),
+        shutil.copytree(folder.with_name("other"), folder, dirs_exist_ok=True),
+    ],
+}
+
+
+@pytest.mark.parametrize("how", OTHER_MODELS)
+def test_facts_of_another_model_are_left_out_and_that_is_said(
+    save_source: Save, tmp_path: Path, unproven: list[str], how: str
+) -> None:
+    folder = tmp_path / "ours"
+    _, report = convert(save_source("BertModel"), folder)
+    assert report is not None
+    report.plot(folder / "equivalence.png")
+    add_run(folder, learning_rate=0.002)
+    names = {"equivalence.json", "equivalence.png", "all_results.json", "training_curves.png", "confusion_matrix.png"}
+    stage(folder, tmp_path / "before")
+    assert names | {"training_arguments.json"} <= names_in(tmp_path / "before")
+    OTHER_MODELS[how](folder, save_source("BertModel", "second", hidden_act="relu"))
+    told = stage(folder, tmp_path / "out")
+    assert {each.split(": ")[0] for each in told.left_out} == names | {"run.json"}
+    assert str(told).count("  left out: equivalence.json: it is about another model") == 1
+    assert not (names | {"training_arguments.json"}) & names_in(tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    for said in ("equivalent", "proof", "0.9375", "0.002", ".png"):
+        assert said not in card
+    # And what was staged from that has nothing more to leave out.
+    assert stage(tmp_path / "out", tmp_path / "again").left_out == []
+
+
+def test_facts_that_do_not_say_what_they_are_about_are_left_out(
+    source: Path, tmp_path: Path, unproven: list[str]
+) -> None:
+    write_json(source / "equivalence.json", REPORT)
+    write_json(source / "all_results.json", {"accuracy": 0.5})
+    (source / "reliability.png").write_bytes(b"\x89PNG")
+    report = stage(source, tmp_path / "out")
+    said = "it does not say which model it is about"
+    assert sorted(report.left_out) == [
+        f"{name}: {said}" for name in ("all_results.json", "equivalence.json", "reliability.png")
+    ]
+    assert not {"all_results.json", "equivalence.json", "reliability.png"} & names_in(tmp_path / "out")
+
+
 @pytest.mark.parametrize("kind", ["somebody's files", "staged and changed", "a file", "the source"])
 def test_what_was_not_staged_is_not_replaced(source: Path, tmp_path: Path, unproven: list[str], kind: str) -> None:
     out = tmp_path / "out"
@@ -370,8 +441,8 @@ def test_a_card_whose_repository_is_not_known_has_a_stand_in(
 def test_a_picture_of_a_proof_that_is_not_there_stays_behind(
     source: Path, tmp_path: Path, unproven: list[str]
 ) -> None:
-    (source / "equivalence.png").touch()
-    (source / "reliability.png").touch()
+    add_fact(source, "equivalence.png")
+    add_fact(source, "reliability.png")
     stage(source, tmp_path / "out")
     shown = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", (tmp_path / "out" / "README.md").read_text())
     assert shown == [path.name for path in (tmp_path / "out").glob("*.png")] == ["reliability.png"]

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from scripts_runner import SCRIPTS, run, start
 
 from hf_ffn import FFNForImageClassification
+from hf_ffn.digest import is_about, model_digest
 
 TINY = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,intermediate_size=64,image_size=8,patch_size=2,num_channels=1"  # noqa: E501
 WITH_DROPOUT = f"{TINY},hidden_dropout_prob=0.1,attention_probs_dropout_prob=0.1"
@@ -62,8 +63,11 @@ def test_a_run_leaves_model_results_and_pictures(tmp_path: Path) -> None:
     assert results["train_steps"] == 12
     assert results["parameters"] == model.num_parameters()
     assert 0 <= results["accuracy"] <= 1
+    assert results["model_sha256"] == model_digest(out) == json.loads((out / "run.json").read_text())["model_sha256"]
     for picture in ("training_curves.png", "confusion_matrix.png", "reliability.png"):
-        assert (out / picture).read_bytes().startswith(b"\x89PNG"), picture
+        content = (out / picture).read_bytes()
+        assert content.startswith(b"\x89PNG"), picture
+        assert is_about(content, results["model_sha256"]), picture
     assert (out / "worst_mistakes.md").exists()
     assert sorted(path.name for path in out.glob("checkpoint-*")) == ["checkpoint-10", "checkpoint-12", "checkpoint-5"]
     assert (out / "best" / "model.safetensors").exists()

@@ -47,6 +47,7 @@ def report(folder: Path, task: str, *, steps: int = 60, evaluations: int = 2, **
         "metrics": compute_metrics(task, logits, labels, names),
         "texts": lambda sample: f"text {sample}",
         "summary": {"train_steps": steps},
+        "model_sha256": "0" * 64,
     }
     write_report(folder, task=task, logits=logits, labels=labels, names=names, **(given | changes))
     return json.loads((folder / "all_results.json").read_text())
@@ -80,6 +81,7 @@ def test_results_are_plain_json_of_metrics_and_summary(tmp_path: Path) -> None:
     assert results == {
         "accuracy": 0.25, "per_class": {"é": {"f1": 1.0}}, "speed": 0.5, "steps": 7, "loss": None, "worst": None,
         "vector": [1.0, None], "best": {"step": 3}, "folder": "x", "done": True, "no": None,
+        "model_sha256": "0" * 64,
     }  # fmt: skip
 
 
