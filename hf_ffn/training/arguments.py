@@ -76,7 +76,12 @@ class DataArguments:
     text_column: str | None = field(default=None, metadata={"help": "Left out: text, sentence, sentence1 or tokens."})
     text_pair_column: str | None = field(default=None, metadata={"help": "Second text, where there are pairs."})
     image_column: str | None = field(default=None, metadata={"help": "Left out: image or img."})
-    label_column: str | None = field(default=None, metadata={"help": "Left out: label, labels or ner_tags."})
+    label_column: str | None = field(
+        default=None,
+        metadata={
+            "help": "Left out: label, labels or ner_tags. Several (toxic,threat) hold a 0 or 1 for one label each."
+        },
+    )
     max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens; what is longer is cut."})
     max_train_samples: int | None = field(default=None, metadata={"help": "Train on so many samples only."})
     max_eval_samples: int | None = field(default=None, metadata={"help": "Evaluate on so many samples only."})

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,19 +14,18 @@ from transformers import PreTrainedTokenizerBase
 
 from .arguments import DataArguments
 from .images import ImageColumns, ImagePreparation, broken, check_images, collate_images
+from .label_columns import LabelColumn, decide, values_of, written
 from .labels import (
-    LabelColumn,
     Labels,
     at_most,
     check_rows,
     check_seen,
     class_names,
     first_rows,
-    infer_task,
     split_off,
 )
 from .sampling import Samples, StreamSamples
-from .sources import Split, load_splits
+from .sources import ID, Split, load_splits
 from .texts import TextCollator, TextColumns, Tokenization, check_tokenizer
 
 
@@ -69,24 +68,26 @@ def load_text_data(args: DataArguments, tokenizer: PreTrainedTokenizerBase, *, s
     train, evaluation = load_splits(args)
     columns = TextColumns.of(train, args)
     if evaluation is not None:
-        evaluation.require([*columns.texts, columns.label])
-    # A stream of CSV does not know its types.
-    features = (evaluation if evaluation is not None and not train.features else train).features
-    task = args.task or infer_task(features[columns.label], words=hasattr(features[columns.text], "feature"))
-    if task == "image-classification":
+        evaluation.require([*columns.texts, *columns.labels])
+    if args.task == "image-classification":
         raise ValueError(f"{train.where}: task image-classification needs images, and these are texts")
+    splits = [split for split in (train, evaluation) if split is not None]
+    words = any(hasattr(split.features.get(columns.text), "feature") for split in splits)
+    label = decide(splits, columns.labels, args.task, words=words)
+    refuse_words_in_cells(splits, columns.text, label)
+    task = label.task
     check_tokenizer(tokenizer, task)
     skip = args.on_bad_sample == "skip"
 
     def check(split: Split) -> None:
-        label = LabelColumn.of(split, task, columns.label)
-        check_rows(split, columns.texts, label, wrong=partial(columns.wrong, task=task), bad=columns.bad, skip=skip)
+        wrong = partial(columns.wrong, task=task)
+        check_rows(split, columns.texts, label.of(split), wrong=wrong, bad=columns.bad, skip=skip)
 
     def tokenization(split: Split) -> Tokenization:
-        label = LabelColumn.of(split, task, columns.label)
-        return Tokenization(tokenizer, columns, label, labels, min(args.max_length, tokenizer.model_max_length))
+        length = min(args.max_length, tokenizer.model_max_length)
+        return Tokenization(tokenizer, columns, label.of(split), labels, length)
 
-    train, evaluation, labels = checked(args, train, evaluation, task, columns.label, check)
+    train, evaluation, labels = checked(args, train, evaluation, label, check)
     evaluated = tokenized(evaluation, tokenization(evaluation), args)
     samples: Samples | StreamSamples
     if isinstance(train.rows, Dataset):
@@ -94,6 +95,7 @@ def load_text_data(args: DataArguments, tokenizer: PreTrainedTokenizerBase, *, s
     else:
         prepare = partial(tokenization(train).of_row, where=train.where)
         samples = StreamSamples(train.rows, prepare, seed, (lambda row: not columns.bad(row)) if skip else None)
+    places = {"text": columns.text, "pair": columns.pair, "label": label.name}
     facts = {"task": task, "labels": labels.names} | {
         "tokenizer": type(tokenizer).__name__,
         "vocab_size": len(tokenizer),
@@ -107,16 +109,36 @@ def load_text_data(args: DataArguments, tokenizer: PreTrainedTokenizerBase, *, s
         collate=TextCollator(tokenizer, words=task == "token-classification"),
         lengths=list_lengths(samples.rows, "input_ids") if isinstance(samples, Samples) else None,
         texts=lambda i: columns.shown(evaluation.rows[i]),
-        fingerprint=fingerprint(args, train, evaluation) | vars(columns) | facts,
+        fingerprint=fingerprint(args, train, evaluation) | places | facts,
     )
 
 
+def refuse_words_in_cells(splits: list[Split], text: str, label: LabelColumn) -> None:
+    """Refuse lists of words in a file that knows no lists: their brackets would be read as text.
+
+    Raises:
+        ValueError: where they are.
+    """
+    untyped = [split for split in splits if split.untyped and isinstance(split.rows, Dataset)]
+    for split in untyped if label.cells == "list" else ():
+        if written(values_of(split, text)) == "list":
+            raise ValueError(
+                f"{split.where}: columns '{text}' and '{label.name}' hold lists, which a CSV file cannot tell from "
+                f"texts: write words and their labels as JSON lines or parquet"
+            )
+
+
 def tokenized(split: Split, tokenization: Tokenization, args: DataArguments) -> Dataset:
-    """Make samples of a split, whose fingerprint is theirs from then on."""
-    samples = split.rows.map(
+    """Make samples of a split, whose fingerprint is theirs from then on.
+
+    Types are said, for `map` would give a sample's entry the type of a column of the user's of the same name.
+    """
+    needed = split.rows.select_columns([*tokenization.columns.texts, *tokenization.label.columns, ID])
+    samples = needed.map(
         tokenization,
         batched=True,
-        remove_columns=split.rows.column_names,
+        remove_columns=needed.column_names,
+        features=tokenization.features(),
         num_proc=args.preprocessing_num_workers,
         desc=f"Tokenizing {split.where}",
     )
@@ -148,24 +170,23 @@ def load_image_data(
     columns = ImageColumns.of(train, args)
     for split in (train, evaluation):
         if split is not None:
-            split.require([columns.image, columns.label])
+            split.require([columns.image, *columns.labels])
             columns.leave_encoded(split)
-    task = "image-classification"
-    if args.task not in (None, task):
-        raise ValueError(f"{train.where}: task {args.task} needs texts, and these are images")
+    label = decide_for_images(train, evaluation, columns, args.task)
     skip = args.on_bad_sample == "skip"
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
 
     def check(split: Split) -> None:
-        check_rows(split, [], LabelColumn.of(split, task, columns.label))
+        check_rows(split, [], label.of(split))
         images = check_images(split, columns, skip=skip, num_proc=args.preprocessing_num_workers)
-        split.content = content_hash(images) + content_hash(split.rows.select_columns([columns.label]))
+        split.content = content_hash(images) + content_hash(split.rows.select_columns(list(columns.labels)))
 
     def preparation(split: Split, augment: bool) -> ImagePreparation:
-        label = LabelColumn.of(split, task, columns.label)
-        return ImagePreparation(split.where, columns, label, labels, image_processor, num_channels, size, augment)
+        return ImagePreparation(
+            split.where, columns, label.of(split), labels, image_processor, num_channels, size, augment
+        )
 
-    train, evaluation, labels = checked(args, train, evaluation, task, columns.label, check)
+    train, evaluation, labels = checked(args, train, evaluation, label, check)
     prepare = preparation(train, args.augment)
     samples: Samples | StreamSamples
     if isinstance(train.rows, Dataset):
@@ -174,6 +195,7 @@ def load_image_data(
         samples = StreamSamples(
             train.rows, prepare, seed, (lambda row: not broken(row[columns.image])) if skip else None
         )
+    places = {"image": columns.image, "label": label.name}
     facts = {
         "image_processor": None if image_processor is None else json.loads(image_processor.to_json_string()),
         "num_channels": num_channels,
@@ -181,23 +203,40 @@ def load_image_data(
         "augment": args.augment,
     }
     return TaskData(
-        task=task,
+        task=label.task,
         train=samples,
         evaluation=Samples(evaluation.rows, preparation(evaluation, False), seed),
         labels=labels.names,
         collate=collate_images,
         lengths=None,
         texts=lambda i: columns.shown(evaluation.rows[i]),
-        fingerprint=fingerprint(args, train, evaluation) | vars(columns) | facts,
+        fingerprint=fingerprint(args, train, evaluation) | places | facts,
     )
+
+
+def decide_for_images(train: Split, evaluation: Split | None, columns: ImageColumns, task: str | None) -> LabelColumn:
+    """Decide what the labels of images are.
+
+    Raises:
+        ValueError: a task that is none of images, or labels that are numbers with fractions.
+    """
+    if task not in (None, "image-classification", "multi-label"):
+        raise ValueError(f"{train.where}: task {task} needs texts, and these are images")
+    splits = [split for split in (train, evaluation) if split is not None]
+    label = decide(splits, columns.labels, task)
+    if label.task == "regression":
+        raise ValueError(
+            f"{train.where}: column '{label.name}' holds numbers with fractions, and images have classes; if these "
+            f"are classes' names, say --task image-classification"
+        )
+    return replace(label, task="image-classification") if label.task == "single-label" else label
 
 
 def checked(
     args: DataArguments,
     train: Split,
     evaluation: Split | None,
-    task: str,
-    label_name: str,
+    label: LabelColumn,
     check: Callable[[Split], None],
 ) -> tuple[Split, Split, Labels]:
     """Check both parts, name the classes, split off a validation part where there is none, and cut to the sizes asked.
@@ -209,20 +248,20 @@ def checked(
             check(split)
             if not len(split.rows):
                 raise ValueError(f"{split.where} has no rows")
-    label = LabelColumn.of(train, task, label_name)
+    trained = label.of(train)
     if args.streaming and evaluation is not None:
-        evaluated = LabelColumn.of(evaluation, task, label_name)
+        evaluated = label.of(evaluation)
         seen = first_rows(evaluation, evaluated)
-        labels = class_names(evaluation.where, label if label.feature is not None else evaluated, seen)
+        labels = class_names(evaluation.where, trained if trained.feature is not None else evaluated, seen)
         train.rows = train.rows if args.max_train_samples is None else train.rows.take(args.max_train_samples)
     else:
         if len(train.rows) < 2:
             raise ValueError(f"{train.where} has one row only: too few to train on")
-        seen = first_rows(train, label)
-        labels = class_names(train.where, label, seen)
+        seen = first_rows(train, trained)
+        labels = class_names(train.where, trained, seen)
         if evaluation is None:
             evaluation = split_off(train, seen)
-        check_seen(train, evaluation, seen, first_rows(evaluation, LabelColumn.of(evaluation, task, label_name)))
+        check_seen(train, evaluation, seen, first_rows(evaluation, label.of(evaluation)))
         train.rows = at_most(train.rows, args.max_train_samples)
     evaluation.rows = at_most(evaluation.rows, args.max_eval_samples)
     return train, evaluation, labels

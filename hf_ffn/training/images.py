@@ -13,7 +13,8 @@ from datasets import Dataset
 from PIL import Image, ImageOps
 
 from .arguments import DataArguments
-from .labels import LabelColumn, Labels, UnknownLabelError, leave_out
+from .label_columns import LabelColumn, label_columns
+from .labels import Labels, UnknownLabelError, leave_out
 from .sampling import sample_generator
 from .sources import ID, Split
 
@@ -30,11 +31,11 @@ class ImageColumns:
 
     Args:
         image: the column of images.
-        label: the column of labels.
+        labels: the column of labels, or several.
     """
 
     image: str
-    label: str
+    labels: tuple[str, ...]
 
     @classmethod
     def of(cls, split: Split, args: DataArguments) -> "ImageColumns":
@@ -44,7 +45,7 @@ class ImageColumns:
             ValueError: a column that is not there.
         """
         image = split.column("image_column", args.image_column, IMAGE_COLUMNS)
-        return cls(image, split.column("label_column", args.label_column, LABEL_COLUMNS))
+        return cls(image, label_columns(split, args.label_column, LABEL_COLUMNS))
 
     def leave_encoded(self, split: Split) -> None:
         """Have a split give its images as they are stored: decoding is ours, so that errors can name them."""
@@ -85,14 +86,15 @@ class ImagePreparation:
         Raises:
             ValueError: the image is broken, or its label missing or unknown.
         """
-        problem = self.label.problem_in(row[self.label.name]) or broken(row[self.columns.image])
+        value = self.label.value_in(row)
+        problem = self.label.problem_in(value) or broken(row[self.columns.image])
         if problem:
             raise ValueError(f"{self.where}: {problem} in row {row[ID]} (counted from 0)")
         image = decoded(row[self.columns.image]).convert("RGB" if self.num_channels == 3 else "L")
         if self.augment:
             image = moved(image, sample_generator(seed, epoch, row[ID]))
         try:
-            label = self.labels.encode(row[self.label.name], self.label)
+            label = self.labels.encode(value, self.label)
         except UnknownLabelError as error:
             raise ValueError(f"{self.where}: {error}, in row {row[ID]} (counted from 0)") from None
         return {"pixel_values": self.pixel_values(image), "labels": label, "id": row[ID]}

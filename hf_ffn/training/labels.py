@@ -1,75 +1,22 @@
-"""A task and its labels: read off the data, checked row by row before anything is computed, and encoded by name."""
+"""A task's labels: checked row by row before anything is computed, and encoded by name."""
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from datasets import ClassLabel, Dataset, Value
+from datasets import ClassLabel, Dataset
 from transformers.utils import logging
 
+from .label_columns import IGNORED, LabelColumn, rows_of
 from .sampling import sample_generator
 from .sources import ID, Split
 
 logger = logging.get_logger(__name__)
 
-# What the loss leaves out; in a column of word labels, -100 says so already.
-IGNORED = -100
-# Tasks whose label is a list.
-LISTED = ("multi-label", "token-classification")
 # Validation rows are split off alike for all seeds, so that runs can be compared.
 SPLIT_SEED = 0
-
-
-@dataclass(frozen=True)
-class LabelColumn:
-    """How a split stores its labels; another may number the same names in another order.
-
-    Args:
-        task: one of `TASKS`.
-        name: the column's.
-        feature: type of a label; of lists of labels, their elements'. None where a stream does not tell.
-    """
-
-    task: str
-    name: str
-    feature: Any
-
-    @classmethod
-    def of(cls, split: Split, task: str, name: str) -> "LabelColumn":
-        """Of this split."""
-        feature = split.features.get(name)
-        return cls(task, name, getattr(feature, "feature", feature))
-
-    def name_of(self, value: Any) -> str:
-        """The name of one class."""
-        return self.feature.int2str(value) if isinstance(self.feature, ClassLabel) else str(value)
-
-    def names_in(self, value: Any) -> list[str]:
-        """The names in one row's label; none where numbers are predicted."""
-        if self.task == "regression":
-            return []
-        return [self.name_of(each) for each in (value if self.task in LISTED else [value]) if each != IGNORED]
-
-    def problem_in(self, value: Any) -> str | None:
-        """What is wrong with one row's label, if anything."""
-        if self.is_missing(value):
-            return "no label"
-        if isinstance(value, list) != (self.task in LISTED):
-            what = "a list of labels" if isinstance(value, list) else "a label that is not a list"
-            return f"{what} in column '{self.name}', for task {self.task},"
-        if isinstance(value, list):
-            return "no label" if any(map(self.is_missing, value)) else None
-        if self.task == "regression" and not is_number(value):
-            return f"a label that is not a number ('{value}')"
-        return None
-
-    def is_missing(self, value: Any) -> bool:
-        """Whether there is no label. Class -1 is how public test sets hide theirs."""
-        if isinstance(self.feature, ClassLabel) and isinstance(value, int):
-            return value < 0 and not (value == IGNORED and self.task == "token-classification")
-        return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
 class UnknownLabelError(ValueError):
@@ -106,28 +53,6 @@ class Labels:
         return [float(i in numbers) for i in range(len(self.names))] if column.task == "multi-label" else numbers[0]
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value can be predicted as a number."""
-    try:
-        return math.isfinite(float(value))
-    except (TypeError, ValueError):
-        return False
-
-
-def infer_task(label: Any, *, words: bool) -> str:
-    """The task of texts, as the type of their labels has it.
-
-    Args:
-        label: type of the label column.
-        words: whether a text is a list of words.
-    """
-    if words:
-        return "token-classification"
-    if hasattr(label, "feature"):
-        return "multi-label"
-    return "regression" if isinstance(label, Value) and label.dtype.startswith("float") else "single-label"
-
-
 def check_rows(
     split: Split,
     columns: list[str],
@@ -152,10 +77,10 @@ def check_rows(
     """
     errors: dict[str, list[int]] = {}
     bad_rows: dict[str, list[int]] = {}
-    for i, row in enumerate(rows_of(split.rows, list({*columns, label.name}))):
+    for i, row in enumerate(rows_of(split.rows, list({*columns, *label.columns}))):
         if problem := bad(row):
             bad_rows.setdefault(problem, []).append(i)
-        elif problem := label.problem_in(row[label.name]) or wrong(row):
+        elif problem := label.problem_in(label.value_in(row)) or wrong(row):
             errors.setdefault(problem, []).append(i)
     for problem, rows in errors.items():
         raise ValueError(f"{split.where}: {problem} in {rows_named(rows)}")
@@ -179,23 +104,25 @@ def leave_out(split: Split, bad_rows: dict[str, list[int]], skip: bool) -> None:
         logger.warning(f"{split.where}: {problem} in {rows_named(rows)}; left out")
     if bad_rows:
         bad = {row for rows in bad_rows.values() for row in rows}
+        split.left_out += len(bad)
         split.rows = split.rows.select([i for i in range(len(split.rows)) if i not in bad])
 
 
 def first_rows(split: Split, label: LabelColumn) -> dict[str, int]:
     """The label names that occur in a split, with the first row of each."""
     first: dict[str, int] = {}
-    for i, row in enumerate(rows_of(split.rows, [label.name])):
-        for name in label.names_in(row[label.name]):
+    for i, row in enumerate(rows_of(split.rows, list(label.columns))):
+        for name in label.names_in(label.value_in(row)):
             first.setdefault(name, i)
     return first
 
 
-def rows_of(rows: Dataset, columns: list[str]) -> Iterator[dict[str, Any]]:
-    """Some columns of all rows, read a thousand at a time."""
-    for batch in rows.select_columns(columns).iter(batch_size=1000):
-        for values in zip(*(batch[column] for column in columns), strict=True):
-            yield dict(zip(columns, values, strict=True))
+def count_labels(split: Split, label: LabelColumn, labels: Labels) -> dict[str, int]:
+    """How often each label occurs in a split, in the labels' order."""
+    counts: Counter[str] = Counter()
+    for row in rows_of(split.rows, list(label.columns)):
+        counts.update(label.names_in(label.value_in(row)))
+    return {name: counts[name] for name in labels.names}
 
 
 def rows_named(rows: list[int]) -> str:
@@ -212,11 +139,13 @@ def class_names(where: str, label: LabelColumn, seen: dict[str, int]) -> Labels:
     """
     if label.task == "regression":
         return Labels([])
-    if isinstance(label.feature, ClassLabel):
+    if label.flags:
+        names = list(label.flags)
+    elif isinstance(label.feature, ClassLabel):
         names = list(label.feature.names)
     else:
-        integers = isinstance(label.feature, Value) and "int" in label.feature.dtype
-        names = sorted(seen, key=int if integers else None)
+        numbers = all(name.removeprefix("-").isdecimal() and str(int(name)) == name for name in seen)
+        names = sorted(seen, key=int if numbers else None)
     if not seen:
         raise ValueError(f"{where}: column '{label.name}' names no class in any row")
     if len(names) < 2 and label.task != "multi-label":
@@ -255,7 +184,7 @@ def split_off(train: Split, seen: dict[str, int]) -> Split:
         raise ValueError(f"{train.where} has too few rows ({len(order)}) to split some off for evaluation")
     whole = train.rows
     train.rows = whole.select([i for i in range(len(order)) if i not in chosen])
-    return Split(whole.select(sorted(chosen)), f"a tenth of {train.where}", train.content)
+    return replace(train, rows=whole.select(sorted(chosen)), where=f"a tenth of {train.where}", left_out=0)
 
 
 def at_most(rows: Dataset, number: int | None) -> Dataset:

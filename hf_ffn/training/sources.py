@@ -2,19 +2,20 @@
 
 import glob
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import datasets
-from datasets import Dataset, IterableDataset, load_dataset
+from datasets import Dataset, IterableDataset, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetGenerationError
+from datasets.packaged_modules.csv.csv import CsvConfig
 
 from .arguments import DataArguments
 from .embedded import EMBEDDED
 from .files import TableFile, find_files
-from .tables import lay_out, reading_options
+from .tables import EMPTY_IS_MISSING, lay_out, reading_options
 
 VALIDATION_SPLITS = ("validation", "valid", "dev", "validation_matched")
 # The row's number in the original data. It stays when rows are selected, and no column of anyone's is called so.
@@ -29,11 +30,15 @@ class Split:
         rows: whole, or a stream.
         where: what to call them in an error.
         content: a hash of what they contain, once it has been computed; of a stream, of its files.
+        untyped: whether they come from a file that knows no types, so that every cell is a text.
+        left_out: how many rows were taken out as bad.
     """
 
     rows: Dataset | IterableDataset
     where: str
     content: str = ""
+    untyped: bool = False
+    left_out: int = 0
 
     @property
     def features(self) -> dict[str, Any]:
@@ -126,9 +131,26 @@ def load_files(given: list[str], args: DataArguments, streaming: bool) -> Split:
     options = reading_options(files, args)
     laid, content = lay_out(files, args, options)
     # By pattern, as `datasets` takes all paths.
-    data_files = [glob.escape(str(path)) for path in laid]
-    rows = load(where, files[0].format, data_files=data_files, split="train", streaming=streaming, **options)
-    return Split(rows, where, content=content)
+    options["data_files"] = [glob.escape(str(path)) for path in laid]
+    untyped = files[0].format == "csv"
+    if untyped:
+        options["features"] = cells_as_texts(where, "csv", **options)
+    rows = load(where, files[0].format, split="train", streaming=streaming, **options)
+    return Split(rows, where, content=content, untyped=untyped)
+
+
+def cells_as_texts(what: str, *args: Any, **options: Any) -> datasets.Features:
+    """The types by which CSV's cells stay the texts that they are: `datasets` alone takes 01 and 1 for one number.
+
+    Args:
+        what: to call the data in an error.
+        args: of `load_dataset`.
+        options: of `load_dataset`, without the split.
+    """
+    # A stream of one row, as the columns' names are all that is wanted.
+    parts = load(what, *args, streaming=True, nrows=1, **options)
+    first: dict[str, Any] = next(iter(next(iter(parts.values()))), {})
+    return datasets.Features({name: datasets.Value("string") for name in first})
 
 
 def load_folder(name: str, streaming: bool) -> Split:
@@ -148,23 +170,29 @@ def load_folder(name: str, streaming: bool) -> Split:
 def load_id(args: DataArguments) -> tuple[Split, Split | None]:
     """Load a dataset of the Hub, or a folder that `load_dataset` knows how to read."""
     name = f"dataset '{args.dataset_name}'"
-    parts = load(name, args.dataset_name, args.dataset_config_name, streaming=args.streaming)
+    where = args.dataset_name, args.dataset_config_name
+    builder = load(name, *where, loader=load_dataset_builder)
+    options: dict[str, Any] = dict(EMPTY_IS_MISSING) if isinstance(builder.config, CsvConfig) else {}
+    untyped = bool(options) and builder.info.features is None  # its card may declare them
+    if untyped:
+        options["features"] = cells_as_texts(name, *where, **options)
+    parts = load(name, *where, streaming=args.streaming, **options)
     if "train" not in parts:
         raise ValueError(f"{name} has no split 'train'; it has {', '.join(parts)}")
-    train = Split(parts["train"], f"train of '{args.dataset_name}'")
+    train = Split(parts["train"], f"train of '{args.dataset_name}'", untyped=untyped)
     for part in VALIDATION_SPLITS:  # never "test": the best checkpoint is chosen by it
         if part in parts:
             rows = parts[part]
             if args.streaming:
                 rows = Dataset.from_list(list(itertools.islice(rows, args.max_eval_samples)), features=rows.features)
-            return train, Split(rows, f"{part} of '{args.dataset_name}'")
+            return train, Split(rows, f"{part} of '{args.dataset_name}'", untyped=untyped)
     return train, None
 
 
-def load(what: str, *args: Any, **kwargs: Any) -> Any:
-    """`load_dataset`, whose errors say in one line what could not be read and why."""
+def load(what: str, *args: Any, loader: Callable[..., Any] = load_dataset, **kwargs: Any) -> Any:
+    """`load_dataset`, or another of its kind, whose errors say in one line what could not be read and why."""
     try:
-        return load_dataset(*args, **kwargs)
+        return loader(*args, **kwargs)
     except DatasetGenerationError as error:
         raise ValueError(f"{what} cannot be read: {' '.join(str(error.__cause__ or error).split())}") from error
     except (OSError, ValueError) as error:

@@ -24,6 +24,8 @@ logger = logging.get_logger(__name__)
 FLAGS = {"delimiter": ("csv",), "quoting": ("csv",), "encoding": ("csv", "json"), "field": ("json",)}
 # What parts a header where the delimiter was not told.
 OTHER_DELIMITERS = ";\t|,"
+# Only an empty cell is a missing one: a label or a text may well be "NA", "None" or "null".
+EMPTY_IS_MISSING = {"keep_default_na": False, "na_values": [""]}
 BREAK = re.compile("[\\r\\n]")
 
 
@@ -47,8 +49,7 @@ def reading_options(files: Sequence[TableFile], args: DataArguments) -> dict[str
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ValueError(f"--delimiter '{args.delimiter}' must be one character, \\t for the tab")
     quoting = csv.QUOTE_NONE if args.quoting == "none" else csv.QUOTE_MINIMAL
-    # Only an empty cell is a missing one: a label or a text may well be "NA", "None" or "null".
-    return {"sep": delimiter, "quoting": quoting, "keep_default_na": False, "na_values": [""]}
+    return {"sep": delimiter, "quoting": quoting, **EMPTY_IS_MISSING}
 
 
 def lay_out(files: Sequence[TableFile], args: DataArguments, options: dict[str, Any]) -> tuple[list[Path], str]:

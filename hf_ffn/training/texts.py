@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
+import datasets
 import torch
+from datasets import Value
 from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding, PreTrainedTokenizerBase
 
 from .arguments import DataArguments
-from .labels import IGNORED, LabelColumn, Labels, UnknownLabelError
+from .label_columns import IGNORED, LabelColumn, label_columns
+from .labels import Labels, UnknownLabelError
 from .sources import ID, Split
 
 TEXT_COLUMNS = ("text", "sentence", "sentence1", "tokens")
@@ -21,12 +24,12 @@ class TextColumns:
     Args:
         text: the column of texts, or of lists of words.
         pair: the column of second texts, where there are pairs.
-        label: the column of labels.
+        labels: the column of labels, or several.
     """
 
     text: str
     pair: str | None
-    label: str
+    labels: tuple[str, ...]
 
     @classmethod
     def of(cls, split: Split, args: DataArguments) -> "TextColumns":
@@ -41,7 +44,7 @@ class TextColumns:
             pair = "sentence2"
         if pair is not None:
             split.column("text_pair_column", pair, ())
-        return cls(text, pair, split.column("label_column", args.label_column, LABEL_COLUMNS))
+        return cls(text, pair, label_columns(split, args.label_column, LABEL_COLUMNS))
 
     @property
     def texts(self) -> list[str]:
@@ -66,7 +69,7 @@ class TextColumns:
         if task != "token-classification":
             wrong = [column for column in self.texts if not isinstance(row[column], str)]
             return f"something else than a text in column '{wrong[0]}'" if wrong else None
-        words, labels = row[self.text], row[self.label]
+        words, labels = row[self.text], row[self.labels[0]]
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             return f"something else than a list of words in column '{self.text}'"
         return None if len(words) == len(labels) else f"{len(words)} words but {len(labels)} labels"
@@ -95,10 +98,26 @@ class Tokenization:
         words = self.label.task == "token-classification"
         texts = [rows[column] for column in self.columns.texts]
         encoded = self.tokenizer(*texts, is_split_into_words=words, truncation=True, max_length=self.max_length)
-        labels: list[Any] = [self.labels.encode(value, self.label) for value in rows[self.label.name]]
+        values = (
+            self.label.value_in({name: rows[name][i] for name in self.label.columns}) for i in range(len(rows[ID]))
+        )
+        labels: list[Any] = [self.labels.encode(value, self.label) for value in values]
         if words:
             labels = [on_first_pieces(each, encoded.word_ids(i)) for i, each in enumerate(labels)]
         return {**encoded, "labels": labels, "id": rows[ID]}
+
+    def features(self) -> datasets.Features:
+        """The types of samples: as small as `datasets` makes them by itself."""
+        label = {
+            "single-label": Value("int64"),
+            "regression": Value("float64"),
+            "multi-label": datasets.Sequence(Value("float64")),
+            "token-classification": datasets.Sequence(Value("int64")),
+        }
+        small = {"input_ids": "int32", "token_type_ids": "int8", "attention_mask": "int8"}
+        names = self.tokenizer("a").keys()
+        entries = {name: datasets.Sequence(Value(small.get(name, "int64"))) for name in names}
+        return datasets.Features({**entries, "labels": label[self.label.task], "id": Value("int64")})
 
     def of_row(self, row: dict[str, Any], seed: int, epoch: int, *, where: str) -> dict[str, Any]:
         """Make a sample of one row of a stream, in which nothing is random.
@@ -108,7 +127,7 @@ class Tokenization:
         """
         problem = (
             self.columns.bad(row)
-            or self.label.problem_in(row[self.label.name])
+            or self.label.problem_in(self.label.value_in(row))
             or self.columns.wrong(row, self.label.task)
         )
         if problem:
