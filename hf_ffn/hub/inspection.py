@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .card import template
+from .card import escaped, template
 
 # Weights, pictures and tokenizers of a format of their own; whatever else a folder has is taken for text.
 BINARY_ENDINGS = (".safetensors", ".png", ".model")
@@ -93,8 +93,9 @@ def broken_target(folder: Path, target: Any) -> str | None:
 
 
 def private_matters(folder: Path, public_names: set[str]) -> Iterator[str]:
-    """Tokens, paths of a machine and the user's name, in any text file."""
+    """Tokens, paths of a machine and the user's name, in any text file; labels of the model's are neither of these."""
     user = telling_user(public_names)
+    labels = labels_as_written(folder)
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or path.suffix in BINARY_ENDINGS:
             continue
@@ -106,12 +107,33 @@ def private_matters(folder: Path, public_names: set[str]) -> Iterator[str]:
                 yield f"{where}, line {line_of(text, found)}: looks like {what}"
         if path.name in VOCABULARIES:
             continue
+        text = re.sub(labels, blank, text) if labels else text
         found = re.search(PATHS, text)
         if found:
             yield f"{where}, line {line_of(text, found)}: a path of this machine ('{found[0]}')"
         found = re.search(word(user), text) if user else None
         if found:
             yield f"{where}, line {line_of(text, found)}: your user name ('{user}')"
+
+
+def labels_as_written(folder: Path) -> str | None:
+    """The pattern of the model's labels, which may look like paths, as JSON and the card write them; None without any.
+
+    A label is whole: what goes on after it, as a path does, is another thing.
+    """
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    names = {str(name) for name in (config.get("id2label") or {}).values()}
+    # Figures of entities go by their type alone.
+    names |= {name[2:] for name in names if name.startswith(("B-", "I-"))}
+    in_json = {json.dumps(name, ensure_ascii=ascii)[1:-1] for name in names for ascii in (True, False)}
+    forms = sorted((names | in_json | {escaped(name) for name in names}) - {""}, key=len, reverse=True)
+    return rf"(?<![\w/.\\-])(?:{'|'.join(map(re.escape, forms))})(?![\w/\\-]|\.\w)" if forms else None
+
+
+def blank(found: re.Match) -> str:
+    """As much of nothing, so that lines and places stay."""
+    return re.sub(r"[^\n]", " ", found[0])
 
 
 def telling_user(public_names: set[str]) -> str | None:

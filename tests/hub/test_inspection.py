@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hf_ffn.hub.card import escaped
 from hf_ffn.hub.inspection import COMMON_USERS, SECRETS, VOCABULARIES, inspect_folder
 
 # Put together here, so that this file looks like a secret to nobody.
@@ -210,3 +211,39 @@ def test_everything_is_told_at_once(folder: Path) -> None:
     (folder / "a.txt").write_text(KEYS["a key of AWS"])
     (folder / "b.txt").write_text("/home/somebody/x by wendeline")
     assert [found.split(",")[0] for found in complaints(folder)] == ["a.txt", "b.txt", "b.txt"]
+
+
+LABELS = ["/home/garden", "/home/garden_tools & more", "C:\\Users\\guide", "/tmp/é", "wendeline", "B-/data/place"]
+
+
+def with_labels(folder: Path) -> None:
+    """Give a folder's model labels that look like what nobody should see."""
+    config = json.loads((folder / "config.json").read_text())
+    config["id2label"] = {str(i): name for i, name in enumerate(LABELS)}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_labels_of_the_model_that_look_like_paths_or_names_are_no_leak(folder: Path) -> None:
+    with_labels(folder)
+    per_class = {name.removeprefix("B-"): {"f1": 1.0} for name in LABELS}
+    (folder / "all_results.json").write_text(json.dumps({"per_class": per_class}, ensure_ascii=False))
+    rows = "".join(f"| {escaped(name)} | 1 |\n" for name in LABELS)
+    (folder / "README.md").write_text(f"{rows}It tells /home/garden, wendeline and the rest apart: /home/garden.\n")
+    assert complaints(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("/home/garden/secret.csv", "a path of this machine ('/home/garden')"),
+        ("/home/garden.csv", "a path of this machine ('/home/garden.csv')"),
+        ("/home/gardener", "a path of this machine ('/home/gardener')"),
+        ("/home/wendeline", "a path of this machine ('/home/wendeline')"),
+        ("/home/garden and /home/other", "a path of this machine ('/home/other')"),
+        ("D:\\Users\\guide", "a path of this machine ('D:\\Users\\guide')"),
+    ],
+)
+def test_a_true_path_beside_such_labels_is_one(folder: Path, text: str, told: str) -> None:
+    with_labels(folder)
+    (folder / "notes.txt").write_text(f"first\n{text}\n")
+    assert f"notes.txt, line 2: {told}" in complaints(folder)
