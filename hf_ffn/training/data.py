@@ -166,6 +166,8 @@ def load_image_data(
     Raises:
         ValueError: something is wrong with the data: what, and where.
     """
+    if num_channels not in (1, 3):
+        raise ValueError(f"num_channels={num_channels}: images are read in grey (1) or in colours (3)")
     train, evaluation = load_splits(args)
     columns = ImageColumns.of(train, args)
     for split in (train, evaluation):
@@ -177,13 +179,19 @@ def load_image_data(
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
 
     def check(split: Split) -> None:
-        check_rows(split, [], label.of(split))
+        column = label.of(split)
+        check_rows(split, [], column)
+        before = first_rows(split, column)
         images = check_images(split, columns, skip=skip, num_proc=args.preprocessing_num_workers)
+        if lost := before.keys() - first_rows(split, column).keys():
+            raise ValueError(f"{split.where}: no image of the class '{min(lost)}' can be read")
+        images = images.select_columns(["checksum"])
         split.content = content_hash(images) + content_hash(split.rows.select_columns(list(columns.labels)))
 
     def preparation(split: Split, augment: bool) -> ImagePreparation:
+        is_checked = isinstance(split.rows, Dataset)
         return ImagePreparation(
-            split.where, columns, label.of(split), labels, image_processor, num_channels, size, augment
+            split.where, columns, label.of(split), labels, image_processor, num_channels, size, augment, is_checked
         )
 
     train, evaluation, labels = checked(args, train, evaluation, label, check)

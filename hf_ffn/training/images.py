@@ -1,8 +1,8 @@
 """Images as samples: decoded, augmented and brought into the model's form when they are asked for."""
 
 import zlib
+from collections import Counter
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,17 @@ import datasets
 import numpy as np
 import torch
 from datasets import Dataset
-from PIL import Image, ImageOps
+from PIL import Image
+from transformers.utils import logging
 
 from .arguments import DataArguments
 from .label_columns import LabelColumn, label_columns
 from .labels import Labels, UnknownLabelError, leave_out
+from .pictures import decode
 from .sampling import sample_generator
 from .sources import ID, Split
+
+logger = logging.get_logger(__name__)
 
 IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "labels")
@@ -69,6 +73,7 @@ class ImagePreparation:
         num_channels: 3 for colours, 1 for grey.
         size: height and width, where there is no processor.
         augment: shift and scale at random.
+        is_checked: whether all images have been looked at before (see `check_images`), and what was found was said.
     """
 
     where: str
@@ -79,6 +84,7 @@ class ImagePreparation:
     num_channels: int
     size: tuple[int, int]
     augment: bool
+    is_checked: bool
 
     def __call__(self, row: dict[str, Any], seed: int, epoch: int) -> dict[str, Any]:
         """Make a sample of a row; what is random in it follows from seed, epoch and the row's id.
@@ -87,10 +93,13 @@ class ImagePreparation:
             ValueError: the image is broken, or its label missing or unknown.
         """
         value = self.label.value_in(row)
-        problem = self.label.problem_in(value) or broken(row[self.columns.image])
-        if problem:
+        problem, image, remarks = looked_at(row[self.columns.image])
+        problem = self.label.problem_in(value) or problem
+        if problem or image is None:
             raise ValueError(f"{self.where}: {problem} in row {row[ID]} (counted from 0)")
-        image = decoded(row[self.columns.image]).convert("RGB" if self.num_channels == 3 else "L")
+        for remark in [] if self.is_checked else remarks:
+            logger.warning_once(f"{self.where}: some images are {remark}")
+        image = image.convert("RGB" if self.num_channels == 3 else "L")
         if self.augment:
             image = moved(image, sample_generator(seed, epoch, row[ID]))
         try:
@@ -110,23 +119,20 @@ class ImagePreparation:
         return self.processor(array, return_tensors="pt", input_data_format="channels_last")["pixel_values"][0]
 
 
-def decoded(stored: dict[str, Any]) -> Image.Image:
-    """Decode an image from its bytes or its file, upright."""
-    source = BytesIO(stored["bytes"]) if stored["bytes"] is not None else stored["path"]
-    with Image.open(source) as image:
-        return ImageOps.exif_transpose(image)
-
-
-def broken(stored: dict[str, Any] | None) -> str | None:
-    """What is wrong with an image, if anything."""
+def looked_at(stored: dict[str, Any] | None) -> tuple[str | None, Image.Image | None, list[str]]:
+    """What is wrong with an image, if anything; else the image, and what was done that its owner may not expect."""
     if stored is None:
-        return "no image"
+        return "no image", None, []
     try:
-        decoded(stored)
+        return None, *decode(stored)
     except Exception as error:  # decoders raise whatever they like on broken files
         name = f" '{stored['path']}'" if stored["path"] else ""
-        return f"a broken image{name} ({error or type(error).__name__})"
-    return None
+        return f"a broken image{name} ({error or type(error).__name__})", None, []
+
+
+def broken(stored: dict[str, Any] | None) -> bool:
+    """Whether something is wrong with an image."""
+    return looked_at(stored)[0] is not None
 
 
 def moved(image: Image.Image, generator: torch.Generator) -> Image.Image:
@@ -151,7 +157,7 @@ def check_images(split: Split, columns: ImageColumns, *, skip: bool, num_proc: i
         num_proc: processes to do it in.
 
     Returns:
-        A checksum and a problem, empty if there is none, of each image that there was.
+        A checksum, a problem, empty if there is none, and remarks of each image that there was.
 
     Raises:
         ValueError: broken images, which may not be taken out.
@@ -168,16 +174,24 @@ def check_images(split: Split, columns: ImageColumns, *, skip: bool, num_proc: i
         if problem:
             bad_rows.setdefault(problem, []).append(i)
     leave_out(split, bad_rows, skip)
+    for remark, number in remarks_of(results).items():
+        logger.warning(f"{split.where}: {number} of {len(results)} images are {remark}")
     return results
 
 
+def remarks_of(results: Dataset) -> dict[str, int]:
+    """What was done with images that their owner may not expect, and with how many."""
+    return dict(Counter(remark for remarks in results["remarks"] for remark in remarks.split(";") if remark))
+
+
 def check_image(row: dict[str, Any], column: str) -> dict[str, Any]:
-    """Checksum and problem of a row's image: for `Dataset.map`."""
+    """Checksum, problem and remarks of a row's image: for `Dataset.map`."""
     image = row[column]
     if image is None:
-        return {"checksum": 0, "problem": broken(image)}
+        return {"checksum": 0, "problem": looked_at(image)[0], "remarks": ""}
     content = image["bytes"] if image["bytes"] is not None else Path(image["path"]).read_bytes()
-    return {"checksum": zlib.crc32(content), "problem": broken({**image, "bytes": content}) or ""}
+    problem, _, remarks = looked_at({**image, "bytes": content})
+    return {"checksum": zlib.crc32(content), "problem": problem or "", "remarks": ";".join(remarks)}
 
 
 def collate_images(samples: list[dict[str, Any]]) -> dict[str, torch.Tensor]:

@@ -11,13 +11,17 @@ import datasets
 from datasets import Dataset, IterableDataset, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetGenerationError
 from datasets.packaged_modules.csv.csv import CsvConfig
+from transformers.utils import logging
 
 from .arguments import DataArguments
 from .embedded import EMBEDDED
-from .files import TableFile, find_files
+from .files import TableFile, existing, find_files
+from .folders import TABLES, load_listed, load_pictures
 from .tables import EMPTY_IS_MISSING, lay_out, reading_options
 
 VALIDATION_SPLITS = ("validation", "valid", "dev", "validation_matched")
+logger = logging.get_logger(__name__)
+
 # The row's number in the original data. It stays when rows are selected, and no column of anyone's is called so.
 ID = "__id__"
 
@@ -95,9 +99,10 @@ def load_splits(args: DataArguments) -> tuple[Split, Split | None]:
     if args.streaming and args.dataloader_num_workers:
         raise ValueError("--streaming reads in the main process: leave out --dataloader_num_workers")
     if args.train_dir:
-        train, evaluation = load_folder(args.train_dir, args.streaming), None
+        train, evaluation = load_folder(args.train_dir, args, args.streaming), None
         if args.validation_dir:
-            evaluation = load_folder(args.validation_dir, streaming=False)
+            evaluation = load_folder(args.validation_dir, args, streaming=False)
+            warn_of_missing_classes(train, evaluation)
     elif args.train_file:
         train, evaluation = load_files(args.train_file, args, args.streaming), None
         if args.validation_file:
@@ -153,29 +158,47 @@ def cells_as_texts(what: str, *args: Any, **options: Any) -> datasets.Features:
     return datasets.Features({name: datasets.Value("string") for name in first})
 
 
-def load_folder(name: str, streaming: bool) -> Split:
-    """Load a folder of images, `LABEL/*.png`."""
-    if not Path(name).is_dir():
-        raise ValueError(f"there is no folder '{name}'")
-    # By pattern: as `data_dir`, subfolders called "test" or "val" would be taken for splits.
-    files = {"train": str(Path(name) / "**")}
-    # Labels are folders' names, also where there is one folder only, unless a file of labels lies there.
-    drop_labels = None if any(Path(name).rglob("metadata.*")) else False
-    rows = load(
-        f"'{name}'", "imagefolder", data_files=files, split="train", streaming=streaming, drop_labels=drop_labels
-    )
-    return Split(rows, f"'{name}'")
+def load_folder(name: str, args: DataArguments, streaming: bool) -> Split:
+    """Load a folder of pictures: `CLASS/…/*.png`, or with a table `metadata.csv` (.jsonl, .parquet) of their labels.
+
+    Raises:
+        ValueError: something is wrong with a file: what, and with which.
+    """
+    skip = args.on_bad_sample == "skip"
+    tables = [path for each in TABLES if (path := existing(name) / each).is_file()]
+    if tables:
+        split = load_files(list(map(str, tables)), DataArguments(), streaming=False)
+        split.rows = load_listed(name, tables, split.rows, split.content, skip=skip)
+        split.where = f"'{name}'"
+    else:
+        rows, content = load_pictures(name, skip=skip)
+        split = Split(rows, f"'{name}'", content)
+    if streaming:
+        split.rows = split.rows.to_iterable_dataset()
+    return split
+
+
+def warn_of_missing_classes(train: Split, evaluation: Split) -> None:
+    """Say which of the folders' classes are not evaluated."""
+    trained, evaluated = (getattr(split.features.get("label"), "names", None) or [] for split in (train, evaluation))
+    if missing := [name for name in trained if evaluated and name not in evaluated]:
+        logger.warning(f"{evaluation.where} has no pictures of {', '.join(missing)}, as {train.where} has")
 
 
 def load_id(args: DataArguments) -> tuple[Split, Split | None]:
     """Load a dataset of the Hub, or a folder that `load_dataset` knows how to read."""
     name = f"dataset '{args.dataset_name}'"
+    folder = Path(str(args.dataset_name))
+    if folder.is_dir() and glob.has_magic(str(folder.resolve())):
+        raise ValueError(f"{name}: load_dataset takes *, ? and [ in a folder's path for a pattern: give files instead")
     where = args.dataset_name, args.dataset_config_name
     builder = load(name, *where, loader=load_dataset_builder)
     options: dict[str, Any] = dict(EMPTY_IS_MISSING) if isinstance(builder.config, CsvConfig) else {}
     untyped = bool(options) and builder.info.features is None  # its card may declare them
     if untyped:
         options["features"] = cells_as_texts(name, *where, **options)
+    if folder.is_dir() and builder.info.builder_name == "imagefolder":
+        logger.warning(f"{name}: load_dataset leaves out files that are no pictures to it; --train_dir names them")
     parts = load(name, *where, streaming=args.streaming, **options)
     if "train" not in parts:
         raise ValueError(f"{name} has no split 'train'; it has {', '.join(parts)}")

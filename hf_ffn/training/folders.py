@@ -1,0 +1,156 @@
+"""Folders of pictures: the class is the first folder below, and no file is left out in silence."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+from datasets import ClassLabel, Dataset, Features
+from transformers.utils import logging
+
+from .files import existing
+from .pictures import NO_PICTURE, problem_of
+
+logger = logging.get_logger(__name__)
+
+# What file managers and tools leave behind. What else begins with a dot is hidden: left out, and named.
+BYSTANDERS = {".ds_store", "thumbs.db", "desktop.ini", "icon\r", "__macosx", ".gitkeep", ".gitignore", ".nomedia"}
+HIDDEN = "hidden"
+BESIDE = "no picture, beside the folders of the classes"
+# What is named and no more; whatever else is no picture, or in no class, is an error.
+HARMLESS = (HIDDEN, BESIDE)
+
+# Which may tell the pictures' labels, in place of folders.
+TABLES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+
+# Files by what is wrong with them.
+Problems = dict[str, list[str]]
+# Path, number of the class, and what changes whenever the file does: `datasets` caches by it.
+Picture = tuple[str, int, int, int, int]
+
+
+def load_pictures(name: str, *, skip: bool) -> tuple[Dataset, str]:
+    """The pictures of a folder, `CLASS/…/*.png`, with columns `image` and `label`.
+
+    Args:
+        name: of the folder. Linked folders and files are followed.
+        skip: leave out, and name, what is no picture or in no class, which else raises.
+
+    Returns:
+        The pictures, sorted by class and path; and a hash of their names and sizes.
+
+    Raises:
+        ValueError: there is no such folder; it has no classes, or one without a picture, or a link that leads back to
+            where it lies; a file is no picture, or in no class.
+    """
+    root = existing(name)
+    if not root.is_dir():
+        raise ValueError(f"there is no folder '{name}'")
+    problems: Problems = {}
+    by_class: dict[str, list[str]] = {}
+    for path in files_under(str(root), [], problems):
+        first, *deeper = Path(path).relative_to(root).parts
+        if problem := problem_of(path) or (None if deeper else "a picture outside the folders of the classes"):
+            problems.setdefault(BESIDE if problem == NO_PICTURE and not deeper else problem, []).append(path)
+        else:
+            by_class.setdefault(first, []).append(path)
+    refuse_or_name(name, problems, skip=skip)
+    classes = sorted(each.name for each in root.iterdir() if each.is_dir() and not is_left_out(each.name))
+    if not classes:
+        raise ValueError(f"'{name}' has no folders, which would be the classes: {name}/CLASS/*.png")
+    if empty := [each for each in classes if each not in by_class]:
+        raise ValueError(f"'{name}': there is no picture in the folder of class '{empty[0]}'")
+    pictures = [picture(path, number) for number, each in enumerate(classes) for path in by_class[each]]
+    features = Features({"image": datasets.Image(), "label": ClassLabel(names=classes)})
+    rows = Dataset.from_generator(rows_of, features=features, gen_kwargs={"pictures": tuple(pictures)})
+    content = [(os.path.relpath(path, root), size) for path, _, size, _, _ in pictures]
+    return rows, hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def load_listed(name: str, tables: Sequence[Path], rows: Dataset, content: str, *, skip: bool) -> Dataset:
+    """The pictures of a folder that a table lists by `file_name`, with its other columns, and `image`.
+
+    Args:
+        name: of the folder.
+        tables: the files of the table.
+        rows: of the table.
+        content: a hash of the table.
+        skip: leave out, and name, what is no picture or not listed, which else raises.
+
+    Raises:
+        ValueError: the table has no such column, or lists what is not there or no picture; a file is not listed.
+    """
+    if "file_name" not in rows.column_names:
+        raise ValueError(f"'{tables[0]}' has no column 'file_name'; it has {', '.join(rows.column_names)}")
+    root = existing(name)
+    paths = [str(root / str(each)) for each in rows["file_name"]]
+    listed = {os.path.normpath(path) for path in paths}
+    problems: Problems = {}
+    for path in paths:
+        if problem := problem_of(path):
+            raise ValueError(f"'{tables[0]}' lists '{os.path.relpath(path, root)}', which is {problem}")
+    for path in files_under(str(root), [], problems):
+        if os.path.normpath(path) not in listed and Path(path) not in tables:
+            problem = problem_of(path) or f"a picture that '{tables[0].name}' does not list"
+            problems.setdefault(BESIDE if problem == NO_PICTURE else problem, []).append(path)
+    refuse_or_name(name, problems, skip=skip)
+    # `datasets` caches what is computed of these rows by this name.
+    state = repr([content, *(picture(path, 0) for path in paths)])
+    fingerprint = hashlib.sha256(state.encode()).hexdigest()
+    with_pictures = rows.remove_columns("file_name").add_column("image", paths, new_fingerprint=fingerprint)
+    return with_pictures.cast_column("image", datasets.Image())
+
+
+def picture(path: str, number: int) -> Picture:
+    """A picture of the class of that number."""
+    stat = os.stat(path)
+    return path, number, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+def rows_of(pictures: tuple[Picture, ...]) -> Iterator[dict[str, Any]]:
+    """The rows of pictures."""
+    for path, number, *_ in pictures:
+        yield {"image": path, "label": number}
+
+
+def files_under(folder: str, above: list[str], problems: Problems) -> Iterator[str]:
+    """All files of a folder and of those below, sorted by their names; hidden ones are noted.
+
+    Raises:
+        ValueError: a link leads back to a folder that it lies in.
+    """
+    real = os.path.realpath(folder)
+    if real in above:
+        raise ValueError(f"'{folder}' links back to a folder that it lies in: take the link away")
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if name.lower() in BYSTANDERS or name.startswith("._"):
+            continue
+        if name.startswith("."):
+            problems.setdefault(HIDDEN, []).append(path)
+        elif os.path.isdir(path):
+            yield from files_under(path, [*above, real], problems)
+        else:
+            yield path
+
+
+def is_left_out(name: str) -> bool:
+    """Whether files and folders of a name are not looked at."""
+    return name.lower() in BYSTANDERS or name.startswith(".")
+
+
+def refuse_or_name(where: str, problems: Problems, *, skip: bool) -> None:
+    """Refuse a folder for files that would be left out, or name and count them.
+
+    Raises:
+        ValueError: what is wrong, and with which files.
+    """
+    for problem, paths in problems.items():
+        names = ", ".join(f"'{os.path.relpath(path, where)}'" for path in paths[:5])
+        more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+        said = f"'{where}': {len(paths)} file{'s' if len(paths) > 1 else ''}: {problem} ({names}{more})"
+        if problem not in HARMLESS and not skip:
+            raise ValueError(f"{said}; --on_bad_sample skip leaves such out")
+        logger.warning(f"{said}; left out")
