@@ -240,7 +240,10 @@ def training_section(facts: Facts) -> str:
     said = {name: value for name, value in arguments.items() if value is not None and value is not False}
     rows = [(f"`{name}`", f"`{value}`") for name, value in said.items() if value != "no"]
     results = facts.results or {}
+    data = results.get("data", {})
     told = {
+        "Training samples": data.get("train", {}).get("samples"),
+        "Evaluation samples": data.get("evaluation", {}).get("samples"),
         "Steps": results.get("train_steps"),
         "Seconds": results.get("train_seconds"),
         "Parameters trained": results.get("trained_parameters"),
@@ -248,6 +251,8 @@ def training_section(facts: Facts) -> str:
         "Padding not computed": results.get("padding_not_computed"),
     }
     rows += [(name, f"{value:,}") for name, value in told.items() if value is not None]
+    weights = ", ".join(f"{escaped(name)} {weight:.4g}" for name, weight in results.get("class_weights", {}).items())
+    rows += [("Class weights, in the loss", weights)] if weights else []
     versions = ", ".join(f"{name} {number}" for name, number in results.get("versions", {}).items())
     rows += [("Environment", versions)] if versions else []
     return table(("Argument", "Value"), rows)

@@ -76,7 +76,7 @@ class DataArguments:
     text_column: str | None = field(default=None, metadata={"help": "Left out: text, sentence, sentence1 or tokens."})
     text_pair_column: str | None = field(default=None, metadata={"help": "Second text, where there are pairs."})
     image_column: str | None = field(default=None, metadata={"help": "Left out: image or img."})
-    label_column: str | None = field(
+    label_column: list[str] | None = field(
         default=None,
         metadata={
             "help": "Left out: label, labels or ner_tags. Several (toxic,threat) hold a 0 or 1 for one label each."
@@ -104,6 +104,8 @@ class DataArguments:
             self.train_file = [self.train_file]
         if isinstance(self.validation_file, str):
             self.validation_file = [self.validation_file]
+        if isinstance(self.label_column, str):
+            self.label_column = [self.label_column]
 
 
 @dataclass
@@ -123,6 +125,12 @@ class TrainingArguments:
     max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are cut to this norm; 0 for not at all."})
     num_train_epochs: int = field(default=3, metadata={"help": "Passes over the training data."})
     max_train_steps: int | None = field(default=None, metadata={"help": "Steps; overrules num_train_epochs."})
+    class_weights: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "balanced: rare classes count as much as others in the loss; or a number for each, in their order."
+        },
+    )
     lr_scheduler_type: str = field(default="linear", metadata={"help": "linear, cosine, constant_with_warmup…"})
     num_warmup_steps: int = field(default=0, metadata={"help": "Steps in which the learning rate rises."})
     group_by_length: bool = field(default=True, metadata={"help": "Batch texts of like length, to pad less."})
@@ -151,6 +159,8 @@ class TrainingArguments:
     seed: int = field(default=42, metadata={"help": "Everything random follows from it."})
 
     def __post_init__(self) -> None:
+        if isinstance(self.class_weights, str):
+            self.class_weights = [self.class_weights]
         for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")

@@ -26,6 +26,7 @@ from .labels import (
 )
 from .sampling import Samples, StreamSamples
 from .sources import ID, Split, load_splits
+from .summary import DataSummary, PartSummary
 from .texts import TextCollator, TextColumns, Tokenization, check_tokenizer
 
 
@@ -42,6 +43,7 @@ class TaskData:
         lengths: tokens per training sample; None for images and streams.
         texts: shows an evaluation sample to a person, by its place in `evaluation`.
         fingerprint: what must not have changed when a run goes on.
+        summary: what was decided, for people.
     """
 
     task: str
@@ -52,6 +54,7 @@ class TaskData:
     lengths: list[int] | None
     texts: Callable[[int], str]
     fingerprint: dict[str, Any]
+    summary: DataSummary
 
 
 def load_text_data(args: DataArguments, tokenizer: PreTrainedTokenizerBase, *, seed: int) -> TaskData:
@@ -110,7 +113,14 @@ def load_text_data(args: DataArguments, tokenizer: PreTrainedTokenizerBase, *, s
         lengths=list_lengths(samples.rows, "input_ids") if isinstance(samples, Samples) else None,
         texts=lambda i: columns.shown(evaluation.rows[i]),
         fingerprint=fingerprint(args, train, evaluation) | places | facts,
+        summary=summary(f"texts in column {' and '.join(map(repr, columns.texts))}", label, labels, train, evaluation),
     )
+
+
+def summary(inputs: str, label: LabelColumn, labels: Labels, train: Split, evaluation: Split) -> DataSummary:
+    """What was decided about data."""
+    parts = (PartSummary.of(split, label.of(split), labels) for split in (train, evaluation))
+    return DataSummary(label.task, inputs, label.described(), *parts)
 
 
 def refuse_words_in_cells(splits: list[Split], text: str, label: LabelColumn) -> None:
@@ -219,6 +229,7 @@ def load_image_data(
         lengths=None,
         texts=lambda i: columns.shown(evaluation.rows[i]),
         fingerprint=fingerprint(args, train, evaluation) | places | facts,
+        summary=summary(f"images in column '{columns.image}'", label, labels, train, evaluation),
     )
 
 

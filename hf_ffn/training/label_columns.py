@@ -143,18 +143,19 @@ class LabelColumn:
         return f"{what} in column '{self.name}'"
 
 
-def label_columns(split: Split, given: str | None, usual: Sequence[str]) -> tuple[str, ...]:
-    """The column of labels, or the columns if several are named with commas between them.
+def label_columns(split: Split, given: Sequence[str] | None, usual: Sequence[str]) -> tuple[str, ...]:
+    """The column of labels, or the columns if several are named, also with commas between them.
 
     Raises:
         ValueError: a column that is not there, or is named twice.
     """
-    if given is None or given in split.columns or "," not in given:
-        return (split.column("label_column", given, usual),)
-    columns = tuple(split.column("label_column", name.strip(), ()) for name in given.split(","))
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"--label_column {given} names a column twice")
-    return columns
+    if given is None:
+        return (split.column("label_column", None, usual),)
+    there = split.columns
+    names = [name for each in given for name in ([each] if each in there else map(str.strip, each.split(",")))]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--label_column {' '.join(given)} names a column twice")
+    return tuple(split.column("label_column", name, ()) for name in names)
 
 
 def element_type(split: Split, column: str) -> Any:

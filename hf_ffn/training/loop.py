@@ -23,6 +23,7 @@ from transformers import get_scheduler
 from ..frugal_ffn import PRODUCT_LIBRARY
 from .arguments import TrainingArguments
 from .checkpoints import Progress, find_checkpoint, load_checkpoint, save_checkpoint
+from .class_weights import total_weight, weighted_loss
 from .data import TaskData
 from .metrics import compute_metrics, metric_for_best
 from .parameters import parameter_groups
@@ -74,6 +75,7 @@ class Trainer:
         save_best: called with the model, in all processes, whenever the metric is the best so far.
         after_epoch: called with the model and the number of epochs done, in all processes, after every epoch but
             the last.
+        class_weights: of the classes, in training's loss and in evaluation's.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Trainer:
         num_workers: int,
         save_best: Callable[[nn.Module], None],
         after_epoch: Callable[[nn.Module, int], None] = lambda model, epoch: None,
+        class_weights: torch.Tensor | None = None,
     ) -> None:
         self.accelerator = accelerator
         self.data = data
@@ -92,6 +95,7 @@ class Trainer:
         self.num_workers = num_workers
         self.save_best = save_best
         self.after_epoch = after_epoch
+        self.class_weights = class_weights
         self.folder = Path(args.output_dir)
         self.effective_batch_size = (
             args.per_device_train_batch_size * args.gradient_accumulation_steps * accelerator.num_processes
@@ -228,8 +232,8 @@ class Trainer:
         accelerator, progress = self.accelerator, self.progress
         # Dropout follows from the step and the process alone, so a resumed run draws what an undisturbed one draws.
         torch.manual_seed(sample_generator(self.args.seed, progress.step, accelerator.process_index).initial_seed())
-        own_items = sum(count_items(batch) for batch in micro if batch is not None)
-        items = int(accelerator.reduce(torch.tensor(own_items, device=accelerator.device), "sum"))
+        own_items = sum(self.count(batch) for batch in micro if batch is not None)
+        items = accelerator.reduce(torch.tensor(own_items, device=accelerator.device), "sum").item()
         total = torch.zeros((), device=accelerator.device)
         for index, batch in enumerate(micro):
             is_last = index == len(micro) - 1
@@ -237,7 +241,7 @@ class Trainer:
                 continue
             weight = 0.0 if batch is None else float(accelerator.num_processes)
             with nullcontext() if is_last else accelerator.no_sync(self.model):
-                loss = self.loss(batch if batch is not None else self.stand_in(micro), max(items, 1))
+                loss, _ = self.loss(batch if batch is not None else self.stand_in(micro), items or 1)
                 # Gradients are averaged over processes, where a sum is wanted.
                 accelerator.backward(loss * weight)
             total += loss.detach() * (weight > 0)
@@ -257,10 +261,22 @@ class Trainer:
         progress.history.append(entry)
         accelerator.log({"loss": loss_of_step, "learning_rate": rate, "epoch": progress.epoch}, step=progress.step)
 
-    def loss(self, batch: Batch, items: int) -> torch.Tensor:
-        """The loss of a micro-batch: summed over its items, divided by those of the whole step."""
+    def loss(self, batch: Batch, items: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss of a micro-batch (summed over its items, divided by those of the whole step), and its logits."""
         inputs = {name: tensor.to(self.accelerator.device) for name, tensor in batch.items() if name != "ids"}
-        return self.model(**inputs, num_items_in_batch=items).loss
+        if self.class_weights is None:
+            output = self.model(**inputs, num_items_in_batch=items)
+            return output.loss, output.logits
+        labels = inputs.pop("labels")
+        logits = self.model(**inputs).logits
+        weights = self.class_weights.to(logits.device)
+        return weighted_loss(self.data.task, logits, labels, weights) / items, logits
+
+    def count(self, batch: Batch) -> float:
+        """What the loss of a batch is a mean over: its labelled items, or their weights."""
+        if self.class_weights is None:
+            return count_items(batch)
+        return total_weight(self.data.task, batch["labels"], self.class_weights)
 
     def stand_in(self, micro: list[Batch | None]) -> Batch:
         """A batch for a process that has none, whose loss counts nothing: all processes must run together."""
@@ -333,19 +349,17 @@ class Trainer:
             indices = list(own)[index * size : (index + 1) * size]
             # Processes that share a sharded model must run it equally often; what they compute here is dropped.
             batch = data.collate([data.evaluation[i] for i in indices or [0]])
-            inputs = {name: tensor.to(accelerator.device) for name, tensor in batch.items() if name != "ids"}
-            output = self.model(**inputs, num_items_in_batch=1)
-            logits, labels = output.logits.float().cpu().numpy(), batch["labels"].numpy()
-            loss = float(output.loss)
+            loss, outputs = self.loss(batch, 1)
+            logits, labels = outputs.float().cpu().numpy(), batch["labels"].numpy()
             for row, sample in enumerate(indices):
-                share = (loss, count_items(batch)) if row == 0 else (0.0, 0)
+                share = (float(loss), self.count(batch)) if row == 0 else (0.0, 0)
                 results.append((sample, logits[row], labels[row], *share))
         self.model.train()
         results = sorted(gather_object(results), key=lambda result: result[0])
         logits, labels = (pad_together([result[place] for result in results]) for place in (1, 2))
         metrics = compute_metrics(data.task, logits, labels, data.labels)
         items = sum(result[4] for result in results)
-        return {"loss": sum(result[3] for result in results) / max(items, 1), **metrics}, logits, labels
+        return {"loss": sum(result[3] for result in results) / (items or 1), **metrics}, logits, labels
 
     def say(self, text: str) -> None:
         """Print a line once, above the progress bar."""
@@ -364,7 +378,7 @@ class Collate:
 
 
 def count_items(batch: Batch) -> int:
-    """Labelled items of a batch: what its loss is a mean over."""
+    """Labelled items of a batch."""
     return int((batch["labels"] != -100).sum())
 
 

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from ..modeling_ffn import FFNPreTrainedModel
 from ..packed_products import has_bfloat16
 from .arguments import DataArguments, ModelArguments, TrainingArguments, without_token
 from .checkpoints import check_same_run, prepare_output_folder, record_model
+from .class_weights import class_weights
 from .data import TaskData
 from .loop import Trainer
 from .parameters import add_lora, choose_trainable
@@ -139,12 +141,17 @@ def finetune(
         The content of `all_results.json`.
 
     Raises:
-        ValueError: a resumed run was begun with something else, or adapters are asked for under FSDP; the message
-            names it.
+        ValueError: a resumed run was begun with something else, adapters are asked for under FSDP, or class weights
+            do not fit the classes; the message names it.
         NonFiniteLossError: the loss is infinite or not a number.
     """
     if model_args.lora is not None and accelerator.distributed_type == DistributedType.FSDP:
         raise ValueError("lora and FSDP do not go together here: leave out lora, or launch without FSDP")
+    weights = None
+    if args.class_weights:
+        weights = class_weights(args.class_weights, data.task, data.labels, data.summary.train)
+    if accelerator.is_main_process:
+        print(data.summary, *weights_said(weights, data), sep="\n", file=sys.stderr)
     folder, started = Path(args.output_dir), time.monotonic()
     facts = {
         "arguments": without_token(model_args, data_args, args),
@@ -170,13 +177,15 @@ def finetune(
             accelerator.wait_for_everyone()
 
     workers = data_args.dataloader_num_workers
-    trainer = Trainer(accelerator, trained, data, args, workers, lambda each: save(each, "best"), after_epoch)
+    trainer = Trainer(accelerator, trained, data, args, workers, lambda each: save(each, "best"), after_epoch, weights)
     progress = trainer.run()
     metrics, logits, labels = trainer.evaluate()
     save(trainer.model, "")
     summary = {
         **describe(trained, progress.step, time.monotonic() - started),
         "best": progress.best,
+        "data": data.summary.facts(),
+        **({} if weights is None else {"class_weights": named_weights(weights, data)}),
         **padding_saved(progress.real_tokens, progress.computed_tokens, progress.uniform_tokens),
     }
     if accelerator.is_main_process:
@@ -202,6 +211,19 @@ def finetune(
     accelerator.wait_for_everyone()
     accelerator.end_training()
     return {**metrics, **summary}
+
+
+def named_weights(weights: torch.Tensor, data: TaskData) -> dict[str, float]:
+    """The classes' weights by name, to so many digits as float32 has."""
+    return {name: float(f"{weight:.7g}") for name, weight in zip(data.labels or [], weights.tolist(), strict=True)}
+
+
+def weights_said(weights: torch.Tensor | None, data: TaskData) -> list[str]:
+    """Say that the loss is weighted, and how, if it is."""
+    if weights is None:
+        return []
+    each = ", ".join(f"{name} {weight:.4g}" for name, weight in named_weights(weights, data).items())
+    return [f"class weights, in the loss of training and of evaluation: {each}"]
 
 
 def share_or_say(share: Callable[[Path, str], Any], folder: Path, message: str) -> None:

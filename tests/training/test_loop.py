@@ -94,6 +94,7 @@ def trained(
     accumulation: int,
     lengths: list[int] = LENGTHS,
     prepare: Callable[[nn.Module], Any] = lambda model: None,
+    class_weights: torch.Tensor | None = None,
     **more: Any,
 ) -> Trainer:
     """Train for 20 steps by plain gradient descent, in this layout of micro-batches."""
@@ -113,7 +114,7 @@ def trained(
     Path(args.output_dir).mkdir(exist_ok=True)
     model = telling_model(model_class, FFNTextConfig(**TEXT, **head))
     prepare(model)
-    trainer = Trainer(Accelerator(cpu=True), model, data, args, 0, lambda model: None)
+    trainer = Trainer(Accelerator(cpu=True), model, data, args, 0, lambda model: None, class_weights=class_weights)
     trainer.run()
     return trainer
 
@@ -129,11 +130,18 @@ def descend(groups: list[dict[str, Any]], lr: float, fused: bool) -> torch.optim
     return torch.optim.SGD(groups, lr=lr)
 
 
+WEIGHTS = torch.tensor([0.05, 1.0, 2.5])
+
+
 @pytest.mark.usefixtures("plain_descent")
-@pytest.mark.parametrize("task", TASKS)
-def test_8x1_4x2_and_2x4_train_the_same_weights(tmp_path: Path, task: str) -> None:
+@pytest.mark.parametrize(
+    ("task", "class_weights"),
+    [*((task, None) for task in TASKS), *((task, WEIGHTS) for task in TASKS if task != "regression")],
+)
+def test_8x1_4x2_and_2x4_train_the_same_weights(tmp_path: Path, task: str, class_weights: torch.Tensor | None) -> None:
     # Epochs of 21 samples end with a short step: 5 samples, in up to four micro-batches.
-    one, *others = (trained(tmp_path, task, *layout) for layout in ((8, 1), (4, 2), (2, 4)))
+    layouts = ((8, 1), (4, 2), (2, 4))
+    one, *others = (trained(tmp_path, task, *layout, class_weights=class_weights) for layout in layouts)
     fresh = telling_model(TASKS[task][0], FFNTextConfig(**TEXT, **TASKS[task][1])).state_dict()
     weights = one.model.state_dict()
     update = max((weights[name] - fresh[name]).abs().max().item() for name in weights)
@@ -240,6 +248,25 @@ def test_the_loss_of_a_step_is_the_mean_over_its_labelled_items(tmp_path: Path) 
     with torch.no_grad():
         expected = nn.functional.cross_entropy(model(**batch).logits.flatten(0, 1), labels.flatten())
     assert seen == pytest.approx(expected.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("task", ["single-label", "token-classification", "multi-label"])
+def test_weighted_losses_of_training_and_evaluation_are_torchs(tmp_path: Path, task: str) -> None:
+    trainer = trained(tmp_path, task, 8, 3, class_weights=WEIGHTS, group_by_length=False)
+    loss_of = nn.CrossEntropyLoss(WEIGHTS) if task != "multi-label" else nn.BCEWithLogitsLoss(pos_weight=WEIGHTS)
+    rows, collate = texts(TASKS[task][2])
+
+    def expected(model: nn.Module) -> float:
+        batch = collate(rows)
+        labels = batch["labels"]
+        with torch.no_grad():
+            logits = model(batch["input_ids"], batch["attention_mask"]).logits
+        return loss_of(logits.flatten(0, -2), labels.flatten() if task != "multi-label" else labels).item()
+
+    fresh = telling_model(TASKS[task][0], FFNTextConfig(**TEXT, **TASKS[task][1]))
+    # A step of all 21 sequences is a mean over all of them.
+    assert trainer.progress.history[0]["loss"] == pytest.approx(expected(fresh), rel=1e-5)
+    assert trainer.progress.evaluations[-1]["loss"] == pytest.approx(expected(trainer.model.eval()), rel=1e-5)
 
 
 def test_evaluation_counts_each_sample_once_whatever_the_batch_size(tmp_path: Path) -> None:
