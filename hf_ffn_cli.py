@@ -21,6 +21,9 @@ app = typer.Typer(
 
 Source = Annotated[str, typer.Argument(help="A checkpoint: a folder, or a repository id on the Hub.")]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a repository on the Hub.")]
+Family = Annotated[
+    str | None, typer.Option(help="Family of an old checkpoint whose config.json has no model_type, where asked for.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
@@ -42,6 +45,7 @@ def convert(
     ] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16. auto: the checkpoint's own.")] = "auto",
     check: Annotated[bool, typer.Option("--verify/--no-verify", help="Prove the conversion before writing.")] = True,
+    family: Family = None,
     revision: Revision = None,
 ) -> None:
     """Convert a checkpoint of another family (BERT, ViT…) to hf_ffn's own format.
@@ -56,7 +60,7 @@ def convert(
 
     where = at(revision)
     try:
-        model, report = conversion.convert(source, out, task=task, dtype=dtype, check=check, **where)
+        model, report = conversion.convert(source, out, task=task, dtype=dtype, check=check, family=family, **where)
     except conversion.NotEquivalentError as error:
         typer.echo(str(error.report))
         raise
@@ -80,6 +84,7 @@ def verify(
     ],
     plot: Annotated[Path | None, typer.Option(help="Save a picture of the error per layer.")] = None,
     json: Annotated[Path | None, typer.Option(help="Save the report as JSON.")] = None,
+    family: Family = None,
     revision: Revision = None,
 ) -> None:
     """Compare a checkpoint with its conversion, layer by layer. Exits with 0 if they are equal, else with 1.
@@ -96,7 +101,9 @@ def verify(
             refuse_unwritable(file.parent)
     where = at(revision)
     converted = conversion.model_class_for(model).from_pretrained(model) if model is not None else None
-    report = equivalence.verify(source, converted, dtypes=tuple(dtype), attn_implementations=tuple(attention), **where)
+    report = equivalence.verify(
+        source, converted, dtypes=tuple(dtype), attn_implementations=tuple(attention), family=family, **where
+    )
     if model is not None:
         report.model_sha256 = model_digest(model)
     typer.echo(str(report))

@@ -27,7 +27,7 @@ def read_feed_forward(
 ) -> Any:
     """Read one layer's feed-forward block (see `FeedForward.from_pretrained`)."""
     raw_config = read_raw_config(source, kwargs)
-    config = FFNConfig.from_pretrained(source, part=part, **hub_keywords(kwargs))
+    config = FFNConfig.from_pretrained(source, part=part, family=kwargs.get("family"), **hub_keywords(kwargs))
     paths = config.block_paths()
     if not 0 <= layer < len(paths):
         raise ValueError(f"layer={layer}: '{source}' has the layers 0…{len(paths) - 1}")

@@ -4,8 +4,10 @@ This file travels with every saved checkpoint, so it imports only torch, transfo
 """
 
 import contextlib
+import json
 import os
 import pickle
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +15,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_utils import _add_variant
 from transformers.utils import (
+    CONFIG_NAME,
     SAFE_WEIGHTS_INDEX_NAME,
     SAFE_WEIGHTS_NAME,
     WEIGHTS_INDEX_NAME,
@@ -23,6 +27,9 @@ from transformers.utils import (
 from transformers.utils.hub import get_checkpoint_shard_files
 
 from .folders_ffn import refuse_broken_save, staged_folder
+from .labels_ffn import with_sound_labels
+from .registry_ffn import Shapes, with_model_type
+from .ties_ffn import written_out
 
 # Where the shapes of a checkpoint's tensors are put in its configuration, while it is read.
 TENSOR_SHAPES = "tensor_shapes"
@@ -56,7 +63,7 @@ UNREADABLE = (SafetensorError, pickle.UnpicklingError, EOFError)
 
 
 def read_raw_config(source: str | os.PathLike | None, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The checkpoint's config.json as it stands; empty where the caller brings a configuration and there is none."""
+    """The checkpoint's config.json, completed; empty where the caller brings a configuration and there is none."""
     if source is None:
         return {}
     # transformers would take the path for a repository's name, and complain of that.
@@ -64,31 +71,112 @@ def read_raw_config(source: str | os.PathLike | None, kwargs: dict[str, Any]) ->
         raise FileNotFoundError(f"there is no folder '{source}'")
     refuse_broken_save(source)
     try:
+        check_config_file(source, kwargs)
         raw_config = PreTrainedConfig.get_config_dict(source, **hub_keywords(kwargs))[0]
         if not raw_config:
             raise FileNotFoundError(f"'{source}' has no config.json, or an empty one")
-        return with_tensor_shapes(raw_config, source, kwargs)
+        return completed(raw_config, source, kwargs)
     except OSError:
         if kwargs.get("config") is None:
             raise
         return {}
 
 
+def completed(config_dict: dict[str, Any], source: str | os.PathLike, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """A config.json with what it leaves out and the checkpoint tells: sizes, labels, the family."""
+    config_dict = with_sound_labels(with_tensor_shapes(config_dict, source, kwargs), str(source))
+    return with_model_type(
+        config_dict, str(source), kwargs.get("family"), lambda: read_shapes(weight_files(source, kwargs))
+    )
+
+
 def with_tensor_shapes(
-    raw_config: dict[str, Any], source: str | os.PathLike, kwargs: dict[str, Any]
+    config_dict: dict[str, Any], source: str | os.PathLike, kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """Add what is in no config.json that only names an architecture, as timm's do: how large the tensors are."""
-    if "architecture" not in raw_config:
-        return raw_config
-    shapes: dict[str, tuple[int, ...]] = {}
-    for path in weight_files(source, kwargs):
+    if "architecture" not in config_dict:
+        return config_dict
+    return {**config_dict, TENSOR_SHAPES: read_shapes(weight_files(source, kwargs))}
+
+
+def read_shapes(files: list[str]) -> Shapes:
+    """The shapes of all tensors in these files, by name."""
+    shapes: Shapes = {}
+    for path in files:
         if path.endswith(".safetensors"):
             with open_safetensors(path) as file:
                 shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
             continue
         with open_tensors(path) as (names, read):
             shapes |= {name: tuple(read(name).shape) for name in names}
-    return {**raw_config, TENSOR_SHAPES: shapes}
+    return shapes
+
+
+def check_config_file(source: str | os.PathLike, kwargs: dict[str, Any]) -> None:
+    """Look whether a config.json is what every reader of it takes for granted.
+
+    Raises:
+        ValueError: naming the file, and the entry that is at fault.
+    """
+    path = str(source) if os.path.isfile(source) else find_file(source, CONFIG_NAME, kwargs)
+    if path is None:
+        return
+    config_dict = read_json(path)
+    names = config_dict.get("architectures")
+    sound = {
+        "model_type": (str, "a name"),
+        "architectures": (list, "a list of names"),
+        "id2label": (dict, 'an object like {"0": "no", "1": "yes"}'),
+        "label2id": (dict, 'an object like {"no": 0, "yes": 1}'),
+        "num_labels": (int, "a whole number"),
+        "auto_map": (dict, "an object"),
+        "dtype": (str, "the name of one of torch's types"),
+        "torch_dtype": (str, "the name of one of torch's types"),
+    }
+    for key, (kind, words) in sound.items():
+        value = config_dict.get(key)
+        ok = value is None or isinstance(value, kind)
+        if ok and key == "architectures":
+            ok = all(isinstance(name, str) for name in names or ())
+        elif ok and key == "id2label":
+            ok = all(re.fullmatch(r"-?\d+", index) for index in value or ())
+        elif ok and key.endswith("dtype") and value is not None:
+            ok = isinstance(getattr(torch, value.removeprefix("torch."), None), torch.dtype)
+        if not ok:
+            raise ValueError(f"'{path}': {key}={str(value)[:80]!r} must be {words}")
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """Read a file that holds one JSON object.
+
+    Raises:
+        ValueError: naming the file, and the place where it is no JSON.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"'{path}' is not valid JSON ({error}). It may be incomplete: fetch it again.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"'{path}' holds {str(content)[:40]!r}, where a JSON object {{…}} is expected")
+    return content
+
+
+def check_index(path: str) -> None:
+    """Look whether an index of shards says which tensor is in which file, as transformers' loader takes for granted.
+
+    Raises:
+        ValueError: naming the file, and the entry that is at fault.
+    """
+    index = read_json(path)
+    for key in ("metadata", "weight_map"):
+        if not isinstance(index.get(key), dict):
+            what = f"{key}={str(index[key])[:80]!r} is no object {{…}}" if key in index else f"there is no entry {key}"
+            hint = '; "metadata": {} will do' if key == "metadata" else ""
+            raise ValueError(f"'{path}': {what}, which an index of shards needs{hint}")
+    for name, file in index["weight_map"].items():
+        if not isinstance(file, str):
+            raise ValueError(f"'{path}': weight_map names {str(file)[:80]!r} for '{name}', where a file is expected")
 
 
 def hub_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -96,20 +184,28 @@ def hub_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: kwargs[name] for name in HUB_KEYWORDS if kwargs.get(name) is not None}
 
 
+def find_file(source: str | os.PathLike, name: str, kwargs: dict[str, Any]) -> str | None:
+    """The path of a checkpoint's file (of a folder or a Hub id), or None where it has none of that name."""
+    return cached_file(
+        source,
+        name,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+        **hub_keywords(kwargs),
+    )
+
+
 def weight_files(source: str | os.PathLike, kwargs: dict[str, Any]) -> list[str]:
     """The checkpoint's weight files in transformers' order of preference; safetensors first. Empty where none is."""
-    where = hub_keywords(kwargs)
-    for name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME):
-        path = cached_file(
-            source,
-            name,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-            **where,
-        )
+    names = [SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME]
+    if kwargs.get("use_safetensors") is not None:
+        names = names[:2] if kwargs["use_safetensors"] else names[2:]
+    for name in names:
+        path = find_file(source, _add_variant(name, kwargs.get("variant")), kwargs)
         if path is not None and name.endswith(".index.json"):
-            return get_checkpoint_shard_files(source, path, **where)[0]
+            check_index(path)
+            return get_checkpoint_shard_files(source, path, **hub_keywords(kwargs))[0]
         if path is not None:
             return [path]
     return []
@@ -175,6 +271,9 @@ def save_model(
 ) -> None:
     """Save in the native format through transformers' own saving (see `FFNPreTrainedModel.save_pretrained`)."""
     kwargs.setdefault("save_original_format", False)
+    if not getattr(model.config, "tie_word_embeddings", True):
+        state_dict = kwargs.get("state_dict")
+        kwargs["state_dict"] = written_out(model, model.state_dict() if state_dict is None else state_dict)
     model.config.auto_map = dict(AUTO_MAPS[type(model.config).model_type])
     staged_by_caller = kwargs.get("push_to_hub") or kwargs.get("distributed_checkpoint")
     if staged_by_caller or not kwargs.get("is_main_process", True):

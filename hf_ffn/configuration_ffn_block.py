@@ -10,11 +10,13 @@ from dataclasses import fields
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 from transformers.utils import logging
 
-from .checkpoint_ffn import with_tensor_shapes
+from .checkpoint_ffn import check_config_file, completed
+from .labels_ffn import in_order, rows_of
 from .registry_ffn import FOREIGN_FAMILIES, BlockFamily, block_family, unknown_family
 
 logger = logging.get_logger(__name__)
@@ -30,6 +32,11 @@ _PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_clas
 
 # What is ours, and how the classes of each type are called in messages.
 NATIVE_MODEL_TYPES = {"hf_ffn": "FFNConfig", "hf_ffn_text": "FFN text", "hf_ffn_vision": "FFN vision"}
+
+
+def wrong_entry(source: str, error: StrictDataclassError) -> ValueError:
+    """The error for a config.json with an entry that its class does not take."""
+    return ValueError(f"the config.json of '{source}': {' '.join(str(error).split())}")
 
 
 @strict
@@ -158,6 +165,10 @@ class FFNConfig(PreTrainedConfig):
         self._refuse_near_misses(kwargs)
         self._refuse_impossible_layers(kwargs.get("per_layer_config") or {})
         super().__post_init__(**kwargs)
+        labels: dict[int, str] | None = vars(self).get("id2label")
+        if labels is not None and list(labels) != list(range(len(labels))):
+            self.id2label = in_order(labels)
+            self.label2id = rows_of(self.id2label)
         # `@strict` runs this too, but wraps what it raises; called here the user sees the plain ValueError.
         self.validate_architecture()
 
@@ -277,16 +288,19 @@ class FFNConfig(PreTrainedConfig):
         """Read a config.json, and translate one of another family (BERT's, ViT's…) into fields of ours.
 
         `FFNConfig` itself also reads those of families of which only feed-forward blocks can be read, and takes
-        `part` where there are several encoders in a checkpoint (see `FeedForward.from_pretrained`).
+        `part` where there are several encoders in a checkpoint (see `FeedForward.from_pretrained`). `family` says what
+        a file without `model_type` is of, where nothing else does.
 
         Raises:
-            ValueError: the file names no family that is known here, or one of the other modality.
+            ValueError: the file names no family that is known here, or one of the other modality; or it is damaged.
         """
         part = kwargs.pop("part", None) if cls.model_type == FFNConfig.model_type else None
         given = dict(kwargs)
+        kwargs.pop("family", None)
+        check_config_file(pretrained_model_name_or_path, given)
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         # Keywords that say where the file lies are the caller's still, and not among those that are left.
-        config_dict = with_tensor_shapes(config_dict, pretrained_model_name_or_path, given)
+        config_dict = completed(config_dict, pretrained_model_name_or_path, given)
         return cls._as_native(config_dict, str(pretrained_model_name_or_path), part), kwargs
 
     @classmethod
@@ -296,7 +310,10 @@ class FFNConfig(PreTrainedConfig):
         if cls.model_type == FFNConfig.model_type:
             family = block_family(source, model_type, part)
         if family is not None:
-            config_dict = family.translate_config(config_dict)
+            try:
+                config_dict = family.translate_config(config_dict)
+            except StrictDataclassError as error:
+                raise wrong_entry(source, error) from error
         elif model_type not in NATIVE_MODEL_TYPES:
             raise unknown_family(source, model_type)
         if cls.model_type == FFNConfig.model_type:

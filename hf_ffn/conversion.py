@@ -32,6 +32,7 @@ from .modeling_ffn_vision import (
     FFNVisionModel,
 )
 from .registry_ffn import FOREIGN_FAMILIES, unknown_family
+from .ties_ffn import written_out
 
 if TYPE_CHECKING:
     from .equivalence import EquivalenceReport
@@ -70,20 +71,23 @@ class NotEquivalentError(ValueError):
         self.report = report
 
 
-def model_class_for(source: str | os.PathLike, task: str | None = None, **hub_kwargs: Any) -> type[FFNPreTrainedModel]:
+def model_class_for(
+    source: str | os.PathLike, task: str | None = None, family: str | None = None, **hub_kwargs: Any
+) -> type[FFNPreTrainedModel]:
     """Which of our classes a checkpoint loads into.
 
     Args:
         source: a folder or a Hub id; ours or of a family that converts.
         task: one of `TASKS`; None for the checkpoint's own, by the `architectures` of its config.json.
+        family: a name in `FAMILIES`, for a checkpoint that does not tell (see `FFNPreTrainedModel.from_pretrained`).
         hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
 
     Raises:
         ValueError: an unknown family, or a task that it cannot do.
     """
-    raw_config = read_raw_config(source, hub_kwargs)
-    family = family_of_config(raw_config)
-    native_type = family.native_type if family else raw_config.get("model_type")
+    raw_config = read_raw_config(source, {**hub_kwargs, "family": family})
+    its_family = family_of_config(raw_config)
+    native_type = its_family.native_type if its_family else raw_config.get("model_type")
     if native_type not in TASKS:
         raise unknown_family(str(source), native_type)
     tasks = TASKS[native_type]
@@ -92,8 +96,11 @@ def model_class_for(source: str | os.PathLike, task: str | None = None, **hub_kw
             raise ValueError(f"'{source}' cannot do the task '{task}'; it can do: {', '.join(tasks)}")
         return tasks[task]
     ours_by_name = {model_class.__name__: model_class for model_class in tasks.values()}
-    reads = {theirs: ours for ours, theirs in family.heads.items()} | family.also_reads if family else {}
-    architecture = family.architecture(raw_config) if family else (raw_config.get("architectures") or [""])[0]
+    architecture = (raw_config.get("architectures") or [""])[0]
+    reads: dict[str, str] = {}
+    if its_family is not None:
+        reads = {theirs: ours for ours, theirs in its_family.heads.items()} | its_family.also_reads
+        architecture = its_family.architecture(raw_config)
     return ours_by_name.get(reads.get(architecture, architecture), tasks["base"])
 
 
@@ -178,7 +185,7 @@ def source_state_dict(model: PreTrainedModel, family: Family) -> dict[str, torch
     # transformers reverts what it finds here, and would look for a mapping of its own where this is None.
     model._weight_conversions = family.of(model.config).source_mapping(type(model).__name__)
     try:
-        return revert_weight_conversion(model, model.state_dict())
+        return revert_weight_conversion(model, written_out(model, model.state_dict()))
     finally:
         model._weight_conversions = own
 
@@ -268,6 +275,7 @@ def convert(
     task: str | None = None,
     dtype: str | torch.dtype = "auto",
     check: bool = True,
+    family: str | None = None,
     **hub_kwargs: Any,
 ) -> "tuple[FFNPreTrainedModel, EquivalenceReport | None]":
     """Convert a checkpoint of another family to a folder of ours: weights, configuration, code, tokenizer, proof.
@@ -278,6 +286,7 @@ def convert(
         task: one of `TASKS`; None for the checkpoint's own.
         dtype: of the weights; "auto" for the checkpoint's own.
         check: run `verify` before anything is written, and write its report as `equivalence.json`.
+        family: a name in `FAMILIES`, for a checkpoint that does not tell (see `FFNPreTrainedModel.from_pretrained`).
         hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
 
     Returns:
@@ -291,8 +300,9 @@ def convert(
 
     refuse_same_folder(source, folder)
     refuse_unwritable(folder)
-    model = model_class_for(source, task, **hub_kwargs).from_pretrained(source, dtype=dtype, **hub_kwargs)
-    report = verify(source, model, **hub_kwargs) if check else None
+    model_class = model_class_for(source, task, family, **hub_kwargs)
+    model = model_class.from_pretrained(source, dtype=dtype, family=family, **hub_kwargs)
+    report = verify(source, model, family=family, **hub_kwargs) if check else None
     if report is not None and not report.ok:
         raise NotEquivalentError(report)
     with staged_folder(folder) as stage:

@@ -26,6 +26,7 @@ from .dimensions import input_shape
 from .equivalence_report import Check, EquivalenceReport
 from .families import Family
 from .families.family import HOW_IT_RUNS, stated
+from .labels_ffn import in_order
 from .loading_ffn import converted, transformers_report_silenced
 from .modeling_ffn import EncoderBlock
 
@@ -57,17 +58,19 @@ def verify(
     dtypes: tuple[str, ...] = ("float32",),
     attn_implementations: tuple[str, ...] = ("eager", "sdpa"),
     seed: int = 0,
+    family: str | None = None,
     **hub_kwargs: Any,
 ) -> EquivalenceReport:
     """Compare a converted model with its original, built from the same checkpoint by transformers' own class.
 
-    Compared are the configuration field by field, every tensor bitwise, the embeddings, every layer (each from the
-    original's input to it, and from rows scaled down to a thousandth, which show another `layer_norm_eps`) and the
-    outputs, with padding, and the way back into the original's format. In float32 every result must be bitwise
-    equal, but for families that say why they round otherwise (`Family.rounding`) and originals that lack the attention
-    back end (they are run in eager then). There, and in half precision, ours may be at most three times as far as
-    the original's own result from the original's in a wider precision (float64, and float32 for half). So may, in
-    every precision, the hidden states of tokens where padding is left out (`config.unpad`).
+    Compared are the configuration field by field (but for how a model is run and trained), every tensor bitwise, the
+    embeddings, every layer (each from the original's input to it, and from rows scaled down to a thousandth, which
+    show another `layer_norm_eps`) and the outputs, with padding, and the way back into the original's format. In
+    float32 every result must be bitwise equal, but for families that say why they round otherwise
+    (`Family.rounding`) and originals that lack the attention back end (they are run in eager then). There, and in half
+    precision, ours may be at most three times as far as the original's own result from the original's in a wider
+    precision (float64, and float32 for half). So may, in every precision, the hidden states of tokens where padding is
+    left out (`config.unpad`).
 
     Args:
         source: a folder or a Hub id of a family that converts.
@@ -75,19 +78,20 @@ def verify(
         dtypes: precisions to compute in.
         attn_implementations: attention back ends to compute with.
         seed: of the random token ids or pixels.
+        family: a name in `FAMILIES`, for a checkpoint that does not tell (see `FFNPreTrainedModel.from_pretrained`).
         hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
 
     Raises:
         ValueError: `source` is of no family that converts.
     """
-    raw_config = read_raw_config(source, hub_kwargs)
-    family = family_of_config(raw_config)
-    model_class = model_class_for(source, **hub_kwargs)
-    if family is None:
+    raw_config = read_raw_config(source, {**hub_kwargs, "family": family})
+    its_family = family_of_config(raw_config)
+    model_class = model_class_for(source, family=family, **hub_kwargs)
+    if its_family is None:
         raise ValueError(f"'{source}' is one of ours already; verify takes the checkpoint that it was converted from")
     if model is None:
-        model = model_class.from_pretrained(source, **hub_kwargs)
-    source_class = source_class_for(model, family)
+        model = model_class.from_pretrained(source, family=family, **hub_kwargs)
+    source_class = source_class_for(model, its_family)
     # What stays behind is said when ours is loaded.
     with transformers_report_silenced():
         original = source_class.from_pretrained(
@@ -97,9 +101,9 @@ def verify(
     # A folder by its whole path: "runs/x" could as well be a repository on the Hub.
     named = str(Path(source).resolve()) if os.path.isdir(source) else str(source)
     report = EquivalenceReport(named, source_class.__name__, type(model).__name__)
-    expected = type(model.config)(**family.translate_config(dict(raw_config)))
+    expected = type(model.config)(**its_family.translate_config(dict(raw_config)))
     report.checks += compare_configs(model.config, expected)
-    report.checks += compare_tensors(original, model, family)
+    report.checks += compare_tensors(original, model, its_family)
     was_training, own_attention = model.training, model.config._attn_implementation
     with run_as_stated(model.config, expected):
         try:
@@ -110,8 +114,8 @@ def verify(
                     # Older classes of transformers have but the one back end.
                     same = getattr(theirs, f"_supports_{attention}", True)
                     theirs.set_attn_implementation(attention if same else "eager")
-                    bitwise = same and dtype == "float32" and not family.of(model.config).rounding
-                    report.checks += compare_outputs(theirs, ours, family, f"{dtype} {attention}", seed, bitwise)
+                    bitwise = same and dtype == "float32" and not its_family.of(model.config).rounding
+                    report.checks += compare_outputs(theirs, ours, its_family, f"{dtype} {attention}", seed, bitwise)
                     report.checks += compare_packed(ours, f"{dtype} {attention}", seed)
         finally:
             model.set_attn_implementation(own_attention)
@@ -337,7 +341,11 @@ def compare_round_trip(original: PreTrainedModel, model: PreTrainedModel) -> Ite
     changed = [n for n in sorted(before.keys() | after.keys()) if _tensor_difference(before.get(n), after.get(n))]
     yield Check("round trip", "tensors", not changed, f"changed: {', '.join(changed[:4])}" if changed else "")
     skip = {*_NOT_COMPARED, "torch_dtype", "_name_or_path", "model_type"}
-    before, after = original.config.to_dict(), again.config.to_dict()
+    # Of labels the rows' names count; config.json may number them in its own way, and state one direction alone.
+    before, after = (
+        {**each.to_dict(), "id2label": in_order(each.id2label), "label2id": None}
+        for each in (original.config, again.config)
+    )
     changed = [n for n in sorted(before.keys() | after.keys()) if n not in skip and before.get(n) != after.get(n)]
     yield Check("round trip", "configuration", not changed, f"changed: {', '.join(changed)}" if changed else "")
 

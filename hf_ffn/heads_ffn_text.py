@@ -28,12 +28,12 @@ class MaskedLMHead(nn.Module):
         # BERT's files hold the decoder's bias under this name, and the two are tied. Where they are not, BERT's files
         # still hold both, and this one is kept for the way back.
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.lm_head_bias else None
-        self.bias_is_kept_only = config.lm_head_bias and config.decoder_bias and not config.tie_word_embeddings
+        self.config = config
         self.freeze_unused()
 
     def freeze_unused(self) -> None:
         """A bias that the decoder does not use would wait for its gradient in vain."""
-        if self.bias is not None and self.bias_is_kept_only:
+        if self.bias is not None and self.config.decoder_bias and not self.config.tie_word_embeddings:
             self.bias.requires_grad_(False)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Loading: conversion as it happens, a verdict on what transformers' loader did, labels by name.
+"""Loading: conversion as it happens, and a verdict on what transformers' loader did.
 
 This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
 """
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, WeightTransform, rename_source_key
@@ -21,13 +22,17 @@ from transformers.utils import logging
 from .checkpoint_ffn import (
     UNREADABLE,
     hub_keywords,
+    open_tensors,
     read_raw_config,
     refuse_unreadable_or_integer_weights,
     unreadable,
     weight_files,
 )
+from .configuration_ffn_block import wrong_entry
+from .labels_ffn import align_labels, draw_anew, labels_of
 from .registry_ffn import FOREIGN_FAMILIES, ForeignFamily
-from .resizing_ffn import hold_sizes_back, resize_positions, take_extension
+from .resizing_ffn import hold_sizes_back, resize, take_extension
+from .ties_ffn import settle_ties
 
 logger = logging.get_logger(__name__)
 
@@ -42,7 +47,7 @@ class LoadingReport:
         new: modules of the model that the checkpoint lacks, newly made.
         left_out: modules that the model could have had, left out as the checkpoint lacks them.
         unused: tensors of the checkpoint that the model has no place for, by their names here, with the reason.
-        notes: what was done about labels and sizes.
+        notes: what was done about labels, sizes and ties.
     """
 
     source: str
@@ -91,10 +96,13 @@ def load_model(
     # Fields as a family states them in ways of its own, or leaves to its own default
     stated = family.translate_config(raw_config) if family is not None else raw_config
     wanted_sizes = hold_sizes_back(config, stated, source)
+    mapping: list[WeightTransform] = []
     if family is not None:
         # transformers looks the weight mapping up by the configuration's model_type, which only this instance bears.
-        config.model_type = register_mapping(family.of(config), model_class)
-    if source is not None and kwargs.get("use_safetensors") is not False and kwargs.get("variant") is None:
+        mapping = family.of(config).weight_mapping(library_class(model_class).__name__)
+        config.model_type = f"hf_ffn<-{family.name}"
+        register_checkpoint_conversion_mapping(config.model_type, mapping, overwrite=True)
+    if source is not None:
         refuse_unreadable_or_integer_weights(weight_files(source, kwargs))
 
     with transformers_report_silenced():
@@ -110,16 +118,86 @@ def load_model(
     # From here on the model is ours: saving must not turn the names back into the source's.
     model._weight_conversions = []
 
+    def stored(names: list[str]) -> dict[str, torch.Tensor]:
+        assert source is not None
+        return stored_tensors(source, kwargs, mapping, names)
+
     report = LoadingReport(source=str(source), family=family.name if family else None)
-    new_rows = judge(model, info, report, family, stated, tolerate_mismatch)
-    if any(hasattr(model, name) for name in model._label_modules):
-        align_labels(model, labels_of(stated), report, new_rows, tolerate_mismatch)
-    report.notes += resize_positions(model, wanted_sizes, extend_positions)
+    report.notes += settle_ties(model, info["missing_keys"], stated)
+    report.new += begin_own(model, info["missing_keys"], model_args)
+    resized = judge(model, info, report, family, stated, tolerate_mismatch)
+    if stated and all(isinstance(getattr(model, name, None), torch.nn.Linear) for name in model._label_modules):
+        align_labels(model, labels_of(stated), report, stored, resized, tolerate_mismatch)
+    report.notes += resize(model, wanted_sizes, extend_positions)
     model.freeze_unused()
     model.loading_report = report
     if str(report):
         logger.warning(f"{model_class.__name__} from '{source}':\n{report}")
     return (model, info) if want_info else model
+
+
+def library_class(model_class: type[PreTrainedModel]) -> type[PreTrainedModel]:
+    """The class of ours that a model's class is, or was derived from."""
+    files = ("modeling_ffn", "modeling_ffn_text", "modeling_ffn_vision")
+    return next(each for each in model_class.__mro__ if each.__module__.rpartition(".")[2] in files)
+
+
+def begin_own(model: PreTrainedModel, missing: set[str], model_args: tuple[Any, ...]) -> list[str]:
+    """Give what a subclass adds, and the checkpoint lacks, the values that its own code begins with.
+
+    transformers' loader leaves parameters that `_init_weights` does not know as they lay in memory, and buffers too.
+
+    Args:
+        model: just loaded.
+        missing: parameters that the checkpoint lacks; those that are set here are taken out.
+        model_args: the model was made with.
+
+    Returns:
+        The modules and parameters that were set.
+    """
+    base = library_class(type(model))
+    if base is type(model):
+        return []
+    names = tensor_names(model)
+    if base.__name__.endswith("PreTrainedModel"):
+        known = {name for name in names if name.startswith(f"{base.base_model_prefix}.")}
+    else:
+        with torch.device("meta"):
+            known = tensor_names(base(copy.deepcopy(model.config)))
+    added: dict[str, set[str]] = {}
+    for name in names - known:
+        parts = name.split(".")
+        paths = [".".join(parts[: end + 1]) for end in range(len(parts))]
+        top = next((path for path in paths if not any(each.startswith(f"{path}.") for each in known)), name)
+        added.setdefault(top, set()).add(name)
+    buffers = {name for name, _ in model.named_buffers()}
+    # Half of what belongs together is a fault, which is left for `judge`.
+    absent = {top: each for top, each in added.items() if each <= missing | buffers}
+    if not absent:
+        return []
+    fresh = type(model)(copy.deepcopy(model.config), *model_args)
+    with torch.no_grad():
+        for name in set().union(*absent.values()):
+            model.get_parameter_or_buffer(name).copy_(fresh.get_parameter_or_buffer(name))
+    missing -= set().union(*absent.values())
+    return sorted(top for top, each in absent.items() if not each <= buffers)
+
+
+def tensor_names(model: PreTrainedModel) -> set[str]:
+    """All names of parameters and buffers, tied ones and those that are never saved included."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {name for name, _ in (*parameters, *model.named_buffers(remove_duplicate=False))}
+
+
+def stored_tensors(
+    source: str | os.PathLike, kwargs: dict[str, Any], mapping: list[WeightTransform], names: list[str]
+) -> dict[str, torch.Tensor]:
+    """Tensors of a checkpoint, by their names here; read once more, for loading keeps none that do not fit."""
+    found: dict[str, torch.Tensor] = {}
+    for path in weight_files(source, kwargs):
+        with open_tensors(path) as (in_file, read):
+            found |= {name: read(name) for name in in_file if renamed(name, mapping) in names}
+    return converted(found, mapping)
 
 
 def resolve_config(
@@ -128,21 +206,18 @@ def resolve_config(
     """The configuration to load with (a copy of the caller's own), and the keywords that are left for the loader."""
     config = kwargs.pop("config", None)
     if isinstance(config, PreTrainedConfig):
+        kwargs.pop("family", None)
         return copy.deepcopy(config), kwargs
     # These two are the loader's, although configurations have fields of these names.
     loader_only = {name: kwargs.pop(name) for name in ("dtype", "torch_dtype") if name in kwargs}
     where = hub_keywords(kwargs)
-    config, unused = model_class.config_class.from_pretrained(
-        source if config is None else config, return_unused_kwargs=True, **kwargs
-    )
+    try:
+        config, unused = model_class.config_class.from_pretrained(
+            source if config is None else config, return_unused_kwargs=True, **kwargs
+        )
+    except StrictDataclassError as error:
+        raise wrong_entry(str(source), error) from error
     return config, {**unused, **where, **loader_only}
-
-
-def register_mapping(family: ForeignFamily, model_class: type[PreTrainedModel]) -> str:
-    """Tell transformers how the family's weights are called here, under a name that only our loading uses."""
-    name = f"hf_ffn<-{family.name}"
-    register_checkpoint_conversion_mapping(name, family.weight_mapping(model_class.__name__), overwrite=True)
-    return name
 
 
 def by_kind(mapping: list[WeightTransform]) -> tuple[list[WeightRenaming], list[WeightConverter]]:
@@ -201,7 +276,7 @@ def judge(
     """Sort what loading left open into what the report explains and what is an error.
 
     Returns:
-        Whether the classifier was made anew because another number of labels was asked for.
+        Whether the classifier has another number of rows than the checkpoint's, as was asked for.
 
     Raises:
         ValueError: a part of the encoder, or half a head, is missing, left over or of another shape.
@@ -259,72 +334,3 @@ def reason_unused(name: str, family: ForeignFamily | None) -> str | None:
     if in_encoder and not name.startswith("model.pooler."):
         return None
     return "this model has no such head"
-
-
-def labels_of(raw_config: dict[str, Any]) -> dict[int, str]:
-    """The labels of a config.json, with transformers' default of two unnamed ones."""
-    labels = raw_config.get("id2label")
-    if labels is None:
-        return {index: f"LABEL_{index}" for index in range(raw_config.get("num_labels", 2))}
-    return {int(index): name for index, name in labels.items()}
-
-
-def align_labels(
-    model: PreTrainedModel, old: dict[int, str], report: LoadingReport, new_rows: bool, make_anew: bool
-) -> None:
-    """Bring the classifier's rows in line with the wanted labels, by name (see `FFNPreTrainedModel.from_pretrained`).
-
-    Args:
-        model: just loaded; its configuration holds the labels that are wanted.
-        old: the checkpoint's labels.
-        new_rows: the classifier was already made anew, for another number of labels.
-        make_anew: the caller agreed to a new classifier where names cannot be aligned.
-
-    Raises:
-        ValueError: the checkpoint's classifier has unnamed labels (`LABEL_0`…), and names are asked for.
-    """
-    classifiers = [getattr(model, name) for name in model._label_modules]
-    names = " and ".join(model._label_modules)
-    new = {int(index): name for index, name in model.config.id2label.items()}
-    model.config.id2label = new
-    model.config.label2id = {name: index for index, name in new.items()}
-    if new_rows:
-        report.new.append(f"{names} (for {len(new)} labels in place of {len(old)})")
-    elif set(model._label_modules) <= set(report.new) or old == new:
-        return
-    elif sorted(old.values()) == sorted(new.values()):
-        row_of = {name: index for index, name in old.items()}
-        rows = torch.tensor([row_of[new[index]] for index in range(len(new))])
-        with torch.no_grad():
-            for parameter in (each for classifier in classifiers for each in classifier.parameters()):
-                parameter.copy_(parameter[rows.to(parameter.device)])
-        report.notes.append(f"labels in another order than the checkpoint's: rows moved, now {list(new.values())}")
-    elif unnamed(new):
-        model.config.id2label = old
-        model.config.label2id = {name: index for index, name in old.items()}
-    elif unnamed(old) and not make_anew:
-        raise ValueError(
-            f"'{report.source}' has a trained classifier whose labels are unnamed ({', '.join(old.values())}), so "
-            f"they cannot be matched with {list(new.values())}. Load it without id2label and set config.id2label "
-            f"yourself where you know their order, or pass ignore_mismatched_sizes=True for a new classifier."
-        )
-    else:
-        for classifier in classifiers:
-            draw_anew(model, classifier)
-        report.new.append(f"{names} (for the labels {list(new.values())} in place of {list(old.values())})")
-    if new_rows and unnamed(new):
-        report.notes.append(f"the new labels are unnamed ({', '.join(new.values())}): pass id2label to name them")
-
-
-def draw_anew(model: PreTrainedModel, module: torch.nn.Module) -> None:
-    """Initialise a module whose weights were loaded."""
-    parts: list[Any] = [module, *module.parameters()]
-    for part in parts:
-        part._is_hf_initialized = False
-    with torch.no_grad():
-        model._init_weights(module)
-
-
-def unnamed(labels: dict[int, str]) -> bool:
-    """Whether these are transformers' stand-ins for labels that nobody named."""
-    return all(re.fullmatch(r"LABEL_\d+", name) for name in labels.values())

@@ -90,7 +90,8 @@ class FeedForward(nn.Module):
             layer: index of the block, from 0; needed unless a state dict holds a single block.
             part: `"text"` or `"vision"`, where a checkpoint holds both encoders (CLIP, SigLIP).
             dtype: of the weights; None for the checkpoint's own.
-            hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`… as in transformers' `from_pretrained`.
+            hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`… as in transformers' `from_pretrained`; and
+                `family`, for a checkpoint whose config.json has no `model_type` (see `FFNTextModel.from_pretrained`).
 
         Raises:
             ValueError: an unknown family, a layer that is not there, or a tensor that is missing or of another shape.
@@ -315,7 +316,7 @@ class FFNPreTrainedModel(PreTrainedModel):
     # Buffers that follow from the configuration, so that nothing is lost where a checkpoint lacks them.
     _computed_buffers: tuple[str, ...] = ()
     # Modules and parameters that a checkpoint of another task may lack, and that are then newly made.
-    _new_head_modules: tuple[str, ...] = ()
+    _new_head_modules: tuple[str, ...] = ("model.pooler", "model.embeddings.mask_token")
 
     # Modules whose rows are the labels.
     _label_modules: tuple[str, ...] = ("classifier",)
@@ -349,13 +350,21 @@ class FFNPreTrainedModel(PreTrainedModel):
         Takes what transformers' `from_pretrained` takes. What the checkpoint holds beyond this model, and what this
         model has beyond the checkpoint (a new head), is reported once and kept in `model.loading_report`.
 
-        Labels go by name: `id2label` with the checkpoint's names in another order moves the head's rows; with other
-        names or another number the head is newly made.
+        Labels go by name: rows of the head whose names `id2label` has keep their weights, wherever they stand, and the
+        others are newly made. `num_labels` alone keeps the first rows, with their names.
 
         Sizes may be others than the checkpoint's, as a start for fine-tuning; the report says what was done.
+        `vocab_size`, `type_vocab_size` and `task_type_vocab_size` keep the first rows; new ones begin as transformers'
+        `resize_token_embeddings` has them begin, at the mean of the others. With `tie_word_embeddings=False` a tied
+        decoder begins as a copy of the word embeddings.
         `max_position_embeddings`: fewer positions are the first ones; more are made as `extend_positions` says:
         `"tile"` (the default) keeps the learnt ones, so that short texts give the same outputs, and repeats them;
         `"interpolate"` stretches them. `image_size`: positions are interpolated bicubically.
+
+        `family` (a name in `hf_ffn.FAMILIES`) says of what family a checkpoint is whose config.json states no
+        `model_type`, where neither its `architectures` nor its tensors tell.
+
+        What a subclass adds to one of our classes, and the checkpoint lacks, begins as its own code has it begin.
 
         Raises:
             ValueError: an unknown family, another patch size, or a part of the encoder that is missing, left over or

@@ -1,6 +1,6 @@
-"""Sizes that change as a checkpoint loads: more or fewer positions of a text, images of another size.
+"""Sizes that change as a checkpoint loads: more or fewer positions of a text, images of another size, vocabularies.
 
-The checkpoint loads at its own size, so that every tensor of it is checked; the positions are resized afterwards.
+The checkpoint loads at its own size, so that every tensor of it is checked; tables are resized afterwards.
 
 This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
 """
@@ -16,8 +16,15 @@ from .configuration_ffn import FFNConfig, height_and_width
 from .configuration_ffn_block import NATIVE_MODEL_TYPES
 from .grids_ffn import WindowPositionBias
 
-# The fields that may differ from the checkpoint's, as the learnt positions can be made to fit.
-SIZES = ("max_position_embeddings", "image_size")
+# Tables with a row for each id, by the field that counts them.
+TABLES = {
+    "vocab_size": "word_embeddings",
+    "type_vocab_size": "token_type_embeddings",
+    "task_type_vocab_size": "task_type_embeddings",
+}
+
+# The fields that may differ from the checkpoint's, as its tables can be made to fit.
+SIZES = (*TABLES, "max_position_embeddings", "image_size")
 
 # How the rows of positions beyond the checkpoint's are made.
 EXTENSIONS = ("tile", "interpolate")
@@ -32,10 +39,10 @@ def hold_sizes_back(config: FFNConfig, stated: dict[str, Any], source: str | os.
         source: the checkpoint, for messages.
 
     Returns:
-        The sizes that are wanted in their place, for `resize_positions` after loading.
+        The sizes that are wanted in their place, for `resize` after loading.
 
     Raises:
-        ValueError: an impossible size, or another size of patches.
+        ValueError: an impossible size, another size of patches, or segments where there are none, or none any more.
     """
     if stated.get("model_type") not in NATIVE_MODEL_TYPES:
         return {}
@@ -52,6 +59,11 @@ def hold_sizes_back(config: FFNConfig, stated: dict[str, Any], source: str | os.
             raise ValueError(
                 f"patch_size={other}: '{source}' projects patches of {own} pixels, and patches cannot be resized. "
                 f"Leave patch_size out; image_size may be another."
+            )
+        if name in TABLES and 0 in (own, other):
+            raise ValueError(
+                f"{name}={other}: '{source}' has {own}. A table can grow or shrink, but not begin or end as a "
+                f"checkpoint loads; leave {name} out."
             )
         wanted[name] = other
         setattr(config, name, own)
@@ -77,8 +89,8 @@ def take_extension(kwargs: dict[str, Any], config: FFNConfig) -> str:
     return extend_positions
 
 
-def resize_positions(model: PreTrainedModel, wanted: dict[str, Any], extend_positions: str) -> list[str]:
-    """Bring a loaded model's learnt positions to the sizes that are wanted.
+def resize(model: PreTrainedModel, wanted: dict[str, Any], extend_positions: str) -> list[str]:
+    """Bring a loaded model's tables to the sizes that are wanted.
 
     Args:
         model: loaded at the checkpoint's own sizes.
@@ -89,7 +101,7 @@ def resize_positions(model: PreTrainedModel, wanted: dict[str, Any], extend_posi
         What was done, for the loading report.
 
     Raises:
-        ValueError: the positions are not in memory.
+        ValueError: the tables are not in memory.
     """
     if wanted and any(parameter.is_meta for parameter in model.parameters()):
         raise ValueError(
@@ -98,10 +110,32 @@ def resize_positions(model: PreTrainedModel, wanted: dict[str, Any], extend_posi
         )
     notes = []
     for name, size in wanted.items():
-        resize = resize_images if name == "image_size" else resize_texts
+        if name in TABLES:
+            notes.append(resize_table(model, name, size))
+            continue
+        positions = resize_images if name == "image_size" else resize_texts
         setattr(model.config, name, size)
-        notes.append(resize(model, extend_positions))
-    return notes
+        notes.append(positions(model, extend_positions))
+    return [note for note in notes if note]
+
+
+def resize_table(model: PreTrainedModel, name: str, size: int) -> str:
+    """Bring a table of embeddings, and the decoder that belongs to it, to another number of rows, and say how."""
+    table = getattr(model.base_model.embeddings, TABLES[name])
+    old_size = getattr(model.config, name)
+    if name == "vocab_size":
+        model.resize_token_embeddings(size)
+    elif table is not None:
+        model._get_resized_embeddings(table, size)
+    setattr(model.config, name, size)
+    if table is None:
+        return ""
+    if size < old_size:
+        return f"{name}={size}: the checkpoint's rows {size}…{old_size - 1} were cut off"
+    return (
+        f"{name}={size}: the checkpoint's {old_size} rows stay as they are, and the new ones {old_size}…{size - 1} "
+        f"begin at their mean, as transformers' resize_token_embeddings has it; train them before use"
+    )
 
 
 def resize_texts(model: PreTrainedModel, extend_positions: str) -> str:

@@ -161,7 +161,7 @@ def test_a_config_without_weights_is_refused(tmp_path: Path) -> None:
 def test_a_config_that_is_no_json_is_refused(save_source: Save) -> None:
     folder = save_source("BertModel")
     (folder / "config.json").write_text('{"model_type": "bert", ')
-    with pytest.raises(OSError, match="not a valid JSON"):
+    with pytest.raises(ValueError, match=r"config\.json' is not valid JSON \(.*line 1 column 24"):
         FFNTextModel.from_pretrained(folder)
 
 
@@ -230,11 +230,9 @@ def test_asking_to_run_pickles_is_refused(save_source: Save) -> None:
         FFNTextModel.from_pretrained(save_source("BertModel"), weights_only=False)
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "no_such_family", None])
+@pytest.mark.parametrize("model_type", ["gpt2", "no_such_family"])
 @pytest.mark.parametrize("read", [FFNTextModel.from_pretrained, lambda folder: FeedForward.from_pretrained(folder, 0)])
-def test_an_unknown_family_is_refused_naming_the_known(
-    save_source: Save, model_type: str | None, read: Callable
-) -> None:
+def test_an_unknown_family_is_refused_naming_the_known(save_source: Save, model_type: str, read: Callable) -> None:
     folder = save_source("BertModel")
     rewrite_config(folder, model_type=model_type)
     with pytest.raises(ValueError, match=r"does not convert\. Families that it converts: ") as error:
@@ -274,5 +272,6 @@ def test_an_impossible_override_is_refused(save_source: Save) -> None:
 
 def test_a_mismatch_is_tolerated_on_request_and_reported(save_source: Save) -> None:
     folder = save_source("BertModel")
-    model = FFNTextModel.from_pretrained(folder, vocab_size=50, ignore_mismatched_sizes=True)
+    rewrite_config(folder, vocab_size=50)
+    model = FFNTextModel.from_pretrained(folder, ignore_mismatched_sizes=True)
     assert model.loading_report.new == ["embeddings.word_embeddings.weight ((99, 32) in the checkpoint)"]

@@ -80,14 +80,23 @@ def test_other_labels_make_a_new_head_and_say_so(
 
 @pytest.mark.parametrize("theirs", CLASSIFIERS)
 @pytest.mark.parametrize("native", [False, True])
-def test_another_number_of_labels_makes_a_new_head_and_asks_for_names(
+def test_another_number_of_labels_keeps_the_first_rows_and_asks_for_names(
     save_source: Save, tmp_path: Path, theirs: str, native: bool
 ) -> None:
     folder = save_classifier(save_source, theirs)
     if native:
         our_class(theirs).from_pretrained(folder).save_pretrained(tmp_path / "native")
         folder = tmp_path / "native"
+    before = our_class(theirs).from_pretrained(folder)
+    fewer = our_class(theirs).from_pretrained(folder, num_labels=2)
+    assert fewer.config.id2label == {0: "entailment", 1: "neutral"}
+    assert torch.equal(fewer.classifier.weight, before.classifier.weight[:2])
+    assert (fewer.loading_report.new, len(fewer.loading_report.notes)) == ([], 1)
     model = our_class(theirs).from_pretrained(folder, num_labels=5)
+    assert torch.equal(model.classifier.weight[:3], before.classifier.weight)
+    assert 0 < model.classifier.weight[3:].abs().max() <= 2 * model.config.initializer_range
+    assert torch.equal(model.classifier.bias[:3], before.classifier.bias)
+    assert model.config.id2label == {**NAMES, 3: "LABEL_3", 4: "LABEL_4"}
     assert model.classifier.weight.shape[0] == model.config.num_labels == 5
     assert "for 5 labels in place of 3" in str(model.loading_report)
     assert "unnamed" in str(model.loading_report)

@@ -74,17 +74,17 @@ def test_the_same_labels_in_another_order_move_the_rows(tmp_path: Path, row: Row
 
 
 @pytest.mark.parametrize(("row", "ours", "theirs"), CLASSIFIERS)
-@pytest.mark.parametrize("labels", [{"num_labels": 5}, {"id2label": {0: "good", 1: "bad", 2: "ugly"}}], ids=str)
+@pytest.mark.parametrize("labels", [dict(enumerate("abcde")), {0: "good", 1: "bad", 2: "ugly"}], ids=len)
 def test_other_labels_make_a_new_classifier_and_leave_the_rest(
-    tmp_path: Path, row: Row, ours: str, theirs: str, labels: dict[str, Any]
+    tmp_path: Path, row: Row, ours: str, theirs: str, labels: dict[int, str]
 ) -> None:
     save_classifier(row, theirs, tmp_path)
     model_class = getattr(hf_ffn, ours)
     kept = model_class.from_pretrained(tmp_path).state_dict()
-    model = model_class.from_pretrained(tmp_path, **labels)
+    model = model_class.from_pretrained(tmp_path, id2label=labels)
     classifiers = classifiers_of(model)
     for classifier in classifiers.values():
-        assert classifier.weight.shape[0] == labels.get("num_labels", 3)
+        assert classifier.weight.shape[0] == len(labels)
         # A new head is drawn at initializer_range, the telling one was five times as wide.
         assert 0 < classifier.weight.abs().max() <= 2 * model.config.initializer_range
     assert [part.partition(" (")[0] for part in model.loading_report.new] == [" and ".join(classifiers)]

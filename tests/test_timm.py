@@ -228,7 +228,7 @@ def test_one_head_for_every_64_channels_where_timm_defines_no_other(tmp_path: Pa
     assert FFNForImageClassification.from_pretrained(folder).config.num_attention_heads == 2
 
 
-def test_labels_come_by_name_and_another_number_makes_a_new_head(tmp_path: Path) -> None:
+def test_labels_come_by_name_and_fewer_keep_the_first_rows(tmp_path: Path) -> None:
     names = ["ant", "bee", "cat", "dog", "elk"]
     arguments = {"num_heads": HEADS, "num_classes": 5}
     folder = save(tmp_path / "timm", tensors(), label_names=names, model_args=arguments)
@@ -240,7 +240,8 @@ def test_labels_come_by_name_and_another_number_makes_a_new_head(tmp_path: Path)
     assert json.loads((tmp_path / "back" / "config.json").read_text())["label_names"] == names[::-1]
     fewer = FFNForImageClassification.from_pretrained(folder, num_labels=2)
     assert fewer.classifier.weight.shape[0] == 2
-    assert fewer.loading_report.new == ["classifier (for 2 labels in place of 5)"]
+    assert list(fewer.config.id2label.values()) == names[:2]
+    assert torch.equal(fewer.classifier.weight, model.classifier.weight[:2])
     export_pretrained(fewer, tmp_path / "fewer")
     stored = json.loads((tmp_path / "fewer" / "config.json").read_text())
     assert (stored["num_classes"], stored["model_args"]["num_classes"]) == (2, 2)

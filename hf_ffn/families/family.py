@@ -1,16 +1,20 @@
 """What a family of checkpoints is: how it names what we have, both ways."""
 
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.core_model_loading import WeightConverter, WeightRenaming, WeightTransform
 from transformers.utils import logging
 
 from ..configuration_ffn import FFNTextConfig, FFNVisionConfig
+from ..loading_ffn import converted
+from ..registry_ffn import Shapes
 
 logger = logging.get_logger(__name__)
 
@@ -183,6 +187,37 @@ class Family:
             "source_family": self.name,
             "source_config": rest,
         }
+
+    def fitting(self, config_dict: dict[str, Any], shapes: Shapes) -> dict[str, Any] | None:
+        """What a config.json without a model type translates to if it is this family's; None where it cannot be.
+
+        Args:
+            config_dict: the file.
+            shapes: of the checkpoint's tensors, by their names there; they must make up the whole encoder.
+        """
+        # Imported here, for models know no family.
+        from ..modeling_ffn_text import FFNTextModel
+        from ..modeling_ffn_vision import FFNVisionModel
+
+        if self.export is not None:
+            return None
+        try:
+            translated = self.translate_config({**config_dict, "model_type": self.model_type})
+            config = CONFIG_CLASSES[self.native_type](**translated)
+        except (TypeError, ValueError, StrictDataclassError):
+            return None
+        with torch.device("meta"):
+            model = (FFNTextModel if self.native_type == "hf_ffn_text" else FFNVisionModel)(config)
+            stored = {name: torch.empty(shape) for name, shape in shapes.items()}
+        mapping = self.of(config).weight_mapping()
+        found = {name.removeprefix("model."): t.shape for name, t in converted(stored, mapping).items()}
+        may_lack = (*model._new_head_modules, *model._computed_buffers)
+        own = {name: tensor.shape for name, tensor in model.state_dict().items()}
+        if any(found.get(name) != shape for name, shape in own.items() if not name.startswith(may_lack)):
+            return None
+        left = [name for name in found if name.startswith(("embeddings.", "encoder.")) and name not in own]
+        may_be_left = [re.compile(pattern) for pattern in self.unused]
+        return translated if all(any(each.search(name) for each in may_be_left) for name in left) else None
 
     def source_config(self, config: PreTrainedConfig, model_type: str | None = None) -> PreTrainedConfig:
         """Turn our configuration back into the family's.

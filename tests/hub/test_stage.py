@@ -46,7 +46,7 @@ CODE = {
     *("attention_ffn.py", "blocks_ffn.py", "checkpoint_ffn.py", "configuration_ffn.py", "configuration_ffn_block.py"),
     "folders_ffn.py",
     *("frugal_ffn.py", "grids_ffn.py", "loading_ffn.py", "modeling_ffn.py", "packing_ffn.py", "positions_ffn.py"),
-    *("registry_ffn.py", "resizing_ffn.py"),
+    *("labels_ffn.py", "registry_ffn.py", "resizing_ffn.py", "ties_ffn.py"),
 }
 TEXT_CODE = {*CODE, "modeling_ffn_text.py", "embeddings_ffn_text.py", "heads_ffn_text.py"}
 VISION_CODE = {*CODE, "modeling_ffn_vision.py", "patches_ffn.py", "pooling_ffn.py"}
