@@ -4,11 +4,26 @@ It stands beside the package, for `import hf_ffn` imports torch to register the 
 and help need not wait for that: commands import what they use when they run.
 """
 
+import importlib.util
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+# Modules whose packages have another name.
+PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+
+
+def tasks_by_model_type() -> dict[str, dict[str, str]]:
+    """What `hf_ffn.tasks` says, read as a file: to import it would import torch."""
+    (package,) = importlib.util.find_spec("hf_ffn").submodule_search_locations  # type: ignore[union-attr, misc]
+    return runpy.run_path(str(Path(package) / "tasks.py"))["HEADS"]
+
+
+TASKS = ", ".join(dict.fromkeys(task for tasks in tasks_by_model_type().values() for task in tasks))
 
 app = typer.Typer(
     name="hf-ffn",
@@ -38,10 +53,7 @@ def convert(
     out: Annotated[Path, typer.Argument(help="Folder to write; what stands there stays if anything fails.")],
     task: Annotated[
         str | None,
-        typer.Option(
-            help="base, masked-lm, sequence-classification, token-classification, question-answering or "
-            "image-classification. Left out: the checkpoint's own."
-        ),
+        typer.Option(help=f"One of {TASKS}. Left out: the checkpoint's own."),
     ] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16. auto: the checkpoint's own.")] = "auto",
     check: Annotated[bool, typer.Option("--verify/--no-verify", help="Prove the conversion before writing.")] = True,
@@ -96,6 +108,9 @@ def verify(
     from hf_ffn.digest import model_digest
     from hf_ffn.folders_ffn import refuse_unwritable
 
+    if plot is not None:
+        # A package that is missing is found out before the work.
+        importlib.import_module("matplotlib.figure")
     for file in (plot, json):
         if file is not None:
             refuse_unwritable(file.parent)
@@ -234,6 +249,23 @@ def quiet_progress_bars() -> None:
         logging.disable_progress_bar()
 
 
+def one_line(error: Exception) -> str:
+    """An error for people; of a missing package, what to install."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return " ".join(str(error).split()) or type(error).__name__
+    module = error.name.partition(".")[0]
+    package = PACKAGES.get(module, module)
+    return f"the package '{package}' is missing, and this needs it: pip install {package}"
+
+
+def run_script(main: Callable[[list[str]], None]) -> None:
+    """Run one of `scripts/`; what a user can set right is one line on stderr, and exit status 1."""
+    try:
+        main(sys.argv[1:])
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+        sys.exit(f"{Path(sys.argv[0]).name}: {one_line(error)}")
+
+
 def main() -> None:
     """Run the command; an error is one line on stderr and exit status 1."""
     try:
@@ -241,8 +273,7 @@ def main() -> None:
     except Exception as error:
         if "--debug" in sys.argv:
             raise
-        message = " ".join(str(error).split()) or type(error).__name__
-        typer.echo(f"hf-ffn: {message}", err=True)
+        typer.echo(f"hf-ffn: {one_line(error)}", err=True)
         sys.exit(1)
 
 

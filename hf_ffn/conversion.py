@@ -32,6 +32,7 @@ from .modeling_ffn_vision import (
     FFNVisionModel,
 )
 from .registry_ffn import FOREIGN_FAMILIES, unknown_family
+from .tasks import HEADS
 from .ties_ffn import written_out
 
 if TYPE_CHECKING:
@@ -39,21 +40,21 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# Our model classes by the task that `hf-ffn convert --task` calls them by; "base" is the encoder without a head.
+_CLASSES: tuple[type[FFNPreTrainedModel], ...] = (
+    FFNTextModel,
+    FFNForMaskedLM,
+    FFNForSequenceClassification,
+    FFNForTokenClassification,
+    FFNForQuestionAnswering,
+    FFNVisionModel,
+    FFNForImageClassification,
+    FFNForImageClassificationWithTeacher,
+    FFNForAudioClassification,
+)
+# Our model classes by the task that `hf-ffn convert --task` calls them by.
 TASKS: dict[str, dict[str, type[FFNPreTrainedModel]]] = {
-    "hf_ffn_text": {
-        "base": FFNTextModel,
-        "masked-lm": FFNForMaskedLM,
-        "sequence-classification": FFNForSequenceClassification,
-        "token-classification": FFNForTokenClassification,
-        "question-answering": FFNForQuestionAnswering,
-    },
-    "hf_ffn_vision": {
-        "base": FFNVisionModel,
-        "image-classification": FFNForImageClassification,
-        "image-classification-with-teacher": FFNForImageClassificationWithTeacher,
-        "audio-classification": FFNForAudioClassification,
-    },
+    model_type: {task: next(each for each in _CLASSES if each.__name__ == name) for task, name in heads.items()}
+    for model_type, heads in HEADS.items()
 }
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")

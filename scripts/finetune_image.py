@@ -10,23 +10,24 @@ image_size=8,patch_size=2,num_channels=1
 `--resume_from_checkpoint latest` as if nothing had happened.
 """
 
-import sys
 from pathlib import Path
 
-import torch
-from transformers import AutoImageProcessor
-
-from hf_ffn import FFNForImageClassification, FFNVisionConfig
-from hf_ffn.hub.publish import publisher
 from hf_ffn.training.arguments import parse
-from hf_ffn.training.data import load_image_data
-from hf_ffn.training.loop import NonFiniteLossError
-from hf_ffn.training.run import finetune, make_accelerator, make_model, new_config, print_results
+from hf_ffn_cli import run_script
 
 
 def main(arguments: list[str]) -> None:
     """Parse, load, train, report."""
     model_args, data_args, args = parse(arguments)
+    # Only now what takes seconds to import, or may be missing.
+    import torch
+    from transformers import AutoImageProcessor
+
+    from hf_ffn import FFNForImageClassification, FFNVisionConfig
+    from hf_ffn.hub.publish import publisher
+    from hf_ffn.training.data import load_image_data
+    from hf_ffn.training.run import finetune, make_accelerator, make_model, new_config, print_results
+
     share = None
     if args.push_to_hub:
         repo_id = args.hub_model_id or Path(args.output_dir).resolve().name
@@ -48,7 +49,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except (ValueError, OSError, NonFiniteLossError) as error:
-        sys.exit(f"finetune_image.py: {' '.join(str(error).split())}")
+    run_script(main)

@@ -8,23 +8,24 @@
 `--resume_from_checkpoint latest` as if nothing had happened.
 """
 
-import sys
 from pathlib import Path
 
-import torch
-from transformers import AutoTokenizer
-
-from hf_ffn import FFNForSequenceClassification, FFNForTokenClassification, FFNTextConfig
-from hf_ffn.hub.publish import publisher
 from hf_ffn.training.arguments import parse
-from hf_ffn.training.data import load_text_data
-from hf_ffn.training.loop import NonFiniteLossError
-from hf_ffn.training.run import finetune, make_accelerator, make_model, print_results
+from hf_ffn_cli import run_script
 
 
 def main(arguments: list[str]) -> None:
     """Parse, load, train, report."""
     model_args, data_args, args = parse(arguments)
+    # Only now what takes seconds to import, or may be missing.
+    import torch
+    from transformers import AutoTokenizer
+
+    from hf_ffn import FFNForSequenceClassification, FFNForTokenClassification, FFNTextConfig
+    from hf_ffn.hub.publish import publisher
+    from hf_ffn.training.data import load_text_data
+    from hf_ffn.training.run import finetune, make_accelerator, make_model, print_results
+
     source = model_args.tokenizer_name or model_args.model_name_or_path
     if source is None:
         raise ValueError("a new text model needs a tokenizer: pass --tokenizer_name, or --model_name_or_path")
@@ -48,7 +49,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except (ValueError, OSError, NonFiniteLossError) as error:
-        sys.exit(f"finetune_text.py: {' '.join(str(error).split())}")
+    run_script(main)

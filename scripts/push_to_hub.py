@@ -13,10 +13,8 @@ HF_TOKEN. `details.yaml` holds what only you can say:
 """
 
 import argparse
-import sys
 
-from hf_ffn.hub.details import CardDetails
-from hf_ffn.hub.publish import publish
+from hf_ffn_cli import run_script
 
 
 def main(arguments: list[str]) -> None:
@@ -31,13 +29,13 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--revision", help="branch to push to; left out: main")
     parser.add_argument("--create-pr", action="store_true", help="open a pull request instead")
     args = parser.parse_args(arguments)
+    from hf_ffn.hub.details import CardDetails
+    from hf_ffn.hub.publish import publish
+
     details = CardDetails.from_yaml(args.card) if args.card else None
     where = {"private": args.private, "revision": args.revision, "create_pr": args.create_pr}
     print(publish(args.model, args.repo_id, details=details, **where))
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except (ValueError, OSError) as error:
-        sys.exit(f"push_to_hub.py: {' '.join(str(error).split())}")
+    run_script(main)

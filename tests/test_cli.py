@@ -1,5 +1,6 @@
 """The hf-ffn command as people run it, in processes of its own."""
 
+import importlib
 import subprocess
 import sys
 import tomllib
@@ -14,9 +15,10 @@ from torch import nn
 from transformers import BertModel
 from typer.testing import CliRunner
 
-from hf_ffn import FAMILIES, FFNTextModel
+import hf_ffn
+from hf_ffn import FAMILIES, FFNTextModel, conversion
 from hf_ffn.families import FEED_FORWARD_ONLY
-from hf_ffn_cli import app
+from hf_ffn_cli import app, main
 
 Save = Callable[..., Path]
 
@@ -88,6 +90,56 @@ def test_help_says_what_a_command_does(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
     assert len(result.output.splitlines()) > 5
+
+
+def test_help_lists_every_task_there_is() -> None:
+    text = " ".join(run("convert", "--help").output.replace("│", " ").split())
+    for tasks in conversion.TASKS.values():
+        for task, model_class in tasks.items():
+            assert f"{task}," in text or f"{task}. Left out" in text
+            assert getattr(hf_ffn, model_class.__name__) is model_class
+
+
+@pytest.mark.parametrize("package", ["matplotlib.figure", "timm", "PIL"])
+def test_a_package_that_is_missing_is_one_line_before_the_work(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def verify(*args: Any, **kwargs: Any) -> None:
+        assert package != "matplotlib.figure"
+        importlib.import_module(package)
+
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr("hf_ffn.equivalence.verify", verify)
+    monkeypatch.setattr(sys, "argv", ["hf-ffn", "verify", "model", "--plot", "p.png"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 1
+    name = {"matplotlib.figure": "matplotlib", "PIL": "pillow"}.get(package, package)
+    says = f"hf-ffn: the package '{name}' is missing, and this needs it: pip install {name}"
+    assert capsys.readouterr().err.splitlines() == [says]
+
+
+RUN_WITHOUT_A_PACKAGE = """
+import runpy, sys
+sys.modules[sys.argv[1]] = None
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["accelerate", "datasets", "matplotlib", "sklearn"])
+@pytest.mark.parametrize("script", ["finetune_text.py", "finetune_image.py"])
+def test_a_script_says_in_one_line_which_package_is_missing(script: str, package: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(f"output_dir: {tmp_path / 'out'}\ndataset_name: digits\ntokenizer_name: none\n")
+    path = Path(__file__).parent.parent / "scripts" / script
+    command = [sys.executable, "-c", RUN_WITHOUT_A_PACKAGE, package, path, tmp_path / "run.yaml"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1
+    name = {"sklearn": "scikit-learn"}.get(package, package)
+    assert result.stderr.splitlines()[-1].endswith(f"needs it: pip install {name}")
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out").exists()
 
 
 RUN_AND_NAME_WHAT_WAS_IMPORTED = """

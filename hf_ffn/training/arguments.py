@@ -1,11 +1,65 @@
 """What the fine-tuning scripts take, by flags or from one YAML file; the peers' flags keep their names."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import difflib
+import importlib.util
+import math
+from collections.abc import Iterable
+from dataclasses import Field, asdict, dataclass, field, fields
+from typing import Any, NoReturn, get_args, get_origin
 
 from transformers import HfArgumentParser
 
 TASKS = ("single-label", "multi-label", "regression", "token-classification", "image-classification")
+
+# How columns are usually called, the likeliest first.
+TEXT_COLUMNS = ("text", "sentence", "sentence1", "tokens")
+LABEL_COLUMNS = ("label", "labels", "ner_tags")
+IMAGE_COLUMNS = ("image", "img")
+
+DTYPES = ("float32", "bfloat16")
+PRECISIONS = ("no", "bf16", "fp16")
+# transformers' schedules that ask for nothing but a number of steps.
+SCHEDULES = (
+    "linear",
+    "cosine",
+    "cosine_with_restarts",
+    "polynomial",
+    "constant",
+    "constant_with_warmup",
+    "inverse_sqrt",
+)
+
+# The least that each number may be; all are finite.
+LEAST = {
+    "lora_rank": 1,
+    "max_length": 1,
+    "max_train_samples": 1,
+    "max_eval_samples": 1,
+    "preprocessing_num_workers": 1,
+    "dataloader_num_workers": 0,
+    "per_device_train_batch_size": 1,
+    "per_device_eval_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "learning_rate": 0,
+    "weight_decay": 0,
+    "max_grad_norm": 0,
+    "num_train_epochs": 1,
+    "max_train_steps": 1,
+    "num_warmup_steps": 0,
+    "checkpoints_total_limit": 1,
+    "seed": 0,
+}
+MINUS_ONE_IS_LEFT_OUT = ("num_train_epochs", "max_train_steps", "max_train_samples", "max_eval_samples")
+# What YAML calls true and false besides, which transformers' parser does not know.
+BOOLEANS = {"on": "true", "off": "false"}
+# Arguments of one text that holds several names, which may be a list in a file.
+JOINED = ("config_overrides", "lora", "report_to")
+
+
+def names(words: Iterable[str]) -> str:
+    """Words for a help text: "a, b or c"."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 @dataclass
@@ -22,7 +76,10 @@ class ModelArguments:
     )
     tokenizer_name: str | None = field(default=None, metadata={"help": "Left out: the checkpoint's own."})
     revision: str | None = field(default=None, metadata={"help": "Branch, tag or commit of a checkpoint on the Hub."})
-    dtype: str = field(default="float32", metadata={"help": "Of the weights: float32 or bfloat16."})
+    dtype: str = field(
+        default="float32",
+        metadata={"help": f"Of the weights: {names(DTYPES)}.", "choices": DTYPES},
+    )
     attn_implementation: str | None = field(default=None, metadata={"help": "eager, sdpa, flash_attention_2…"})
     feed_forward_memory: str | None = field(
         default=None,
@@ -33,7 +90,8 @@ class ModelArguments:
         },
     )
     train_only: str | None = field(
-        default=None, metadata={"help": "ffn: train the feed-forward blocks and the head, nothing else."}
+        default=None,
+        metadata={"help": "ffn: train the feed-forward blocks and the head, nothing else.", "choices": [None, "ffn"]},
     )
     freeze_embeddings: bool = field(default=False, metadata={"help": "Leave the embeddings as they are."})
     lora: str | None = field(
@@ -41,6 +99,9 @@ class ModelArguments:
         metadata={"help": "Train LoRA adapters on these projections, for example linear_1,linear_2,q_proj."},
     )
     lora_rank: int = field(default=8, metadata={"help": "Rank of the LoRA adapters."})
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
 
 
 @dataclass
@@ -73,13 +134,13 @@ class DataArguments:
         default=None,
         metadata={"help": f"{', '.join(TASKS)}. Left out: as the labels are.", "choices": [None, *TASKS]},
     )
-    text_column: str | None = field(default=None, metadata={"help": "Left out: text, sentence, sentence1 or tokens."})
+    text_column: str | None = field(default=None, metadata={"help": f"Left out: {names(TEXT_COLUMNS)}."})
     text_pair_column: str | None = field(default=None, metadata={"help": "Second text, where there are pairs."})
-    image_column: str | None = field(default=None, metadata={"help": "Left out: image or img."})
+    image_column: str | None = field(default=None, metadata={"help": f"Left out: {names(IMAGE_COLUMNS)}."})
     label_column: list[str] | None = field(
         default=None,
         metadata={
-            "help": "Left out: label, labels or ner_tags. Several (toxic,threat) hold a 0 or 1 for one label each."
+            "help": f"Left out: {names(LABEL_COLUMNS)}. Several (toxic,threat) hold a 0 or 1 for one label each."
         },
     )
     max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens; what is longer is cut."})
@@ -100,6 +161,7 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         if isinstance(self.train_file, str):
             self.train_file = [self.train_file]
         if isinstance(self.validation_file, str):
@@ -123,7 +185,10 @@ class TrainingArguments:
     learning_rate: float = field(default=5e-5, metadata={"help": "Largest learning rate."})
     weight_decay: float = field(default=0.01, metadata={"help": "On matrices only."})
     max_grad_norm: float = field(default=1.0, metadata={"help": "Gradients are cut to this norm; 0 for not at all."})
-    num_train_epochs: int = field(default=3, metadata={"help": "Passes over the training data."})
+    num_train_epochs: int = field(
+        default=3,
+        metadata={"help": "Passes over the training data. A run that is resumed with more of them goes on for these."},
+    )
     max_train_steps: int | None = field(default=None, metadata={"help": "Steps; overrules num_train_epochs."})
     class_weights: list[str] | None = field(
         default=None,
@@ -131,7 +196,7 @@ class TrainingArguments:
             "help": "balanced: rare classes count as much as others in the loss; or a number for each, in their order."
         },
     )
-    lr_scheduler_type: str = field(default="linear", metadata={"help": "linear, cosine, constant_with_warmup…"})
+    lr_scheduler_type: str = field(default="linear", metadata={"help": f"{names(SCHEDULES)}.", "choices": SCHEDULES})
     num_warmup_steps: int = field(default=0, metadata={"help": "Steps in which the learning rate rises."})
     group_by_length: bool = field(default=True, metadata={"help": "Batch texts of like length, to pad less."})
     checkpointing_steps: str | None = field(
@@ -142,7 +207,11 @@ class TrainingArguments:
     )
     metric_for_best_model: str | None = field(default=None, metadata={"help": "Left out: the task's first metric."})
     mixed_precision: str | None = field(
-        default=None, metadata={"help": "no, bf16 or fp16. Left out: what accelerate is configured or launched with."}
+        default=None,
+        metadata={
+            "help": f"{names(PRECISIONS)}. Left out: what accelerate is configured or launched with.",
+            "choices": [None, *PRECISIONS],
+        },
     )
     gradient_checkpointing: bool = field(default=False, metadata={"help": "Less memory, more time."})
     torch_compile: bool = field(default=False, metadata={"help": "Compile the model."})
@@ -159,46 +228,146 @@ class TrainingArguments:
     seed: int = field(default=42, metadata={"help": "Everything random follows from it."})
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         if isinstance(self.class_weights, str):
             self.class_weights = [self.class_weights]
-        for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.hub_strategy not in ("end", "epoch"):
             raise ValueError(f"hub_strategy='{self.hub_strategy}' must be end or epoch")
-        if self.checkpointing_steps not in (None, "epoch") and not str(self.checkpointing_steps).isdigit():
-            raise ValueError(f"checkpointing_steps='{self.checkpointing_steps}' must be a number of steps, or epoch")
+        steps = str(self.checkpointing_steps)
+        if self.checkpointing_steps not in (None, "epoch") and not (steps.isdecimal() and int(steps)):
+            raise ValueError(f"checkpointing_steps='{steps}' must be a number of steps, or epoch")
+        if self.max_train_steps is not None and self.num_warmup_steps > self.max_train_steps:
+            raise ValueError(
+                f"num_warmup_steps={self.num_warmup_steps} exceeds max_train_steps={self.max_train_steps}: the "
+                f"learning rate would not come to its height"
+            )
         if self.overwrite_output_dir and self.resume_from_checkpoint:
             raise ValueError("overwrite_output_dir would delete what resume_from_checkpoint is to go on from")
+
+
+def check_numbers(arguments: Any) -> None:
+    """Refuse numbers that mean nothing, and take -1 for left out where the Trainer of transformers does.
+
+    Raises:
+        ValueError: naming the argument, its value and what is allowed.
+    """
+    for each in fields(arguments):
+        value = getattr(arguments, each.name)
+        if each.name in MINUS_ONE_IS_LEFT_OUT and value == -1:
+            setattr(arguments, each.name, each.default)
+            continue
+        if each.name not in LEAST or value is None:
+            continue
+        if not math.isfinite(value) or value < LEAST[each.name]:
+            hint = ", or -1 as if it were left out" if each.name in MINUS_ONE_IS_LEFT_OUT else ""
+            finite = "" if math.isfinite(value) else ", and finite"
+            raise ValueError(f"{each.name}={value} must be at least {LEAST[each.name]}{finite}{hint}")
+
+
+class Parser(HfArgumentParser):
+    """transformers' parser, whose errors are one line and not two hundred of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong."""
+        raise ValueError(f"{message} (--help lists all arguments)")
 
 
 def parse(arguments: list[str]) -> tuple[ModelArguments, DataArguments, TrainingArguments]:
     """Read flags, or the path of one YAML file followed by flags that overrule it.
 
     Raises:
-        ValueError: an unknown key in the file, or an impossible value.
+        ValueError: an unknown key or flag, an impossible value, or a file that is no YAML of entries.
+        ModuleNotFoundError: a package that the arguments need is missing.
     """
-    parser = HfArgumentParser([ModelArguments, DataArguments, TrainingArguments])
+    parser = Parser([ModelArguments, DataArguments, TrainingArguments])
+    known = {each.name: each for part in parser.dataclass_types for each in fields(part)}
     if arguments and arguments[0].endswith((".yaml", ".yml")):
-        import yaml
-
-        with open(arguments[0], encoding="utf-8") as file:
-            content = yaml.safe_load(file) or {}
         # As flags before the others, so that the later ones win and both are checked alike.
-        arguments = [*as_flags(content), *arguments[1:]]
-    model, data, training, unknown = parser.parse_args_into_dataclasses(arguments, return_remaining_strings=True)
+        arguments = [*as_flags(read_yaml(arguments[0]), arguments[0], known), *arguments[1:]]
+    model, data, training, unknown = parser.parse_args_into_dataclasses(
+        arguments, return_remaining_strings=True, look_for_args_file=False
+    )
     if unknown:
-        raise ValueError(f"unknown arguments: {' '.join(unknown)} (--help lists those there are)")
+        flag = next((each for each in unknown if each.startswith("--")), unknown[0])
+        hint = near(flag.removeprefix("--").partition("=")[0], known, "--")
+        if unknown[0].endswith((".yaml", ".yml")):
+            hint = "a YAML file comes first"
+        raise ValueError(f"unknown arguments: {' '.join(unknown)} ({hint})")
+    if model.lora is not None and importlib.util.find_spec("peft") is None:
+        raise ModuleNotFoundError("--lora needs peft", name="peft")
     return model, data, training
 
 
-def as_flags(content: dict[str, Any]) -> list[str]:
-    """Turn a YAML file's entries into flags."""
-    flags = []
-    for name, value in content.items():
-        if value is not None:
-            flags += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+def read_yaml(path: str) -> dict[str, Any]:
+    """Read a YAML file's entries, all values as they are written: only what is left empty is None.
+
+    So `no` is the word, and a column may be called so; the arguments' types say what a word means.
+
+    Raises:
+        ValueError: it is no YAML of entries, or has one of them twice.
+    """
+    import yaml
+
+    class Words(yaml.SafeLoader):
+        """Takes nothing but null for more than a word, and no key twice."""
+
+        yaml_implicit_resolvers = {
+            first: [each for each in resolvers if each[0] == "tag:yaml.org,2002:null"]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys = [key.value for key, _ in node.value]
+            twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+            if twice:
+                raise ValueError(f"'{path}' has {', '.join(twice)} twice: leave one")
+            return super().construct_mapping(node, deep)
+
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            content = yaml.load(file, Loader=Words)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        what = " ".join(str(error).split())
+        hint = "; indent with spaces, not tabs" if "\\t" in what else ""
+        raise ValueError(f"'{path}' is not YAML: {what}{hint}") from error
+    if content is not None and not isinstance(content, dict):
+        raise ValueError(f"'{path}' must hold entries such as `learning_rate: 1e-4`, not {content!r}")
+    return content or {}
+
+
+def as_flags(content: dict[str, Any], path: str, known: dict[str, Field]) -> list[str]:
+    """Turn a YAML file's entries into flags.
+
+    Raises:
+        ValueError: an unknown key, or a list or entries where one value is expected.
+    """
+    flags: list[str] = []
+    for key, value in content.items():
+        name = str(key).replace("-", "_")
+        if name not in known:
+            raise ValueError(f"'{path}' has the entry '{key}', which is no argument ({near(name, known)})")
+        if isinstance(value, dict) and name == "config_overrides":
+            value = [f"{field}={each}" for field, each in value.items()]
+        several = value if isinstance(value, list) else [value]
+        if not all(isinstance(each, str) for each in several) and value is not None:
+            raise ValueError(f"'{path}': {name} must be a value or a list of values, not {value!r}")
+        if value is None or not several:
+            continue
+        if any(get_origin(each) is list for each in get_args(known[name].type)):
+            flags += [f"--{name}", *several]
+        elif isinstance(value, (list, dict)) and name not in JOINED:
+            raise ValueError(f"'{path}': {name} must be one value, not {value!r}")
+        elif known[name].type is bool:
+            flags.append(f"--{name}={BOOLEANS.get(several[0].lower(), several[0])}")
+        else:
+            flags.append(f"--{name}={','.join(several)}")
     return flags
+
+
+def near(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """A hint for a name that is not known."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {prefix}{close[0]}?" if close else "--help lists those there are"
 
 
 def without_token(*arguments: Any) -> dict[str, Any]:

@@ -23,6 +23,17 @@ _MAY_CHANGE = {
     "checkpoints_total_limit",
     "dataloader_num_workers",
     "card",
+    # Where the data lie, and how their files are read: what was read is compared by its contents.
+    "dataset_config_name",
+    "dataset_name",
+    "delimiter",
+    "encoding",
+    "field",
+    "quoting",
+    "train_dir",
+    "train_file",
+    "validation_dir",
+    "validation_file",
     "hub_model_id",
     "hub_private_repo",
     "hub_strategy",
@@ -35,6 +46,10 @@ _MAY_CHANGE = {
     "resume_from_checkpoint",
     "with_tracking",
 }
+
+
+# A run may be made longer.
+_MAY_GROW = ("num_train_epochs", "max_train_steps")
 
 
 @dataclass
@@ -97,12 +112,15 @@ def prepare_output_folder(folder: Path, *, overwrite: bool, resume: bool) -> Non
             path.unlink()
 
 
-def check_same_run(folder: Path, facts: dict[str, Any]) -> None:
-    """Compare a run's facts with those it was begun with, or store them if it begins.
+def check_same_run(folder: Path, facts: dict[str, Any]) -> str | None:
+    """Compare a run's facts with those it was begun with, or store them if it begins or is made longer.
 
     Args:
         folder: the run's output folder.
         facts: arguments, data and number of processes.
+
+    Returns:
+        What to say of a run that is made longer; None of others.
 
     Raises:
         ValueError: naming what changed.
@@ -111,17 +129,30 @@ def check_same_run(folder: Path, facts: dict[str, Any]) -> None:
     plain = json.loads(json.dumps(facts))
     if not path.exists():
         write_json(path, plain)
-        return
+        return None
     before = json.loads(path.read_text(encoding="utf-8"))
+    stored = dict(before)
     before.pop(DIGEST, None)
-    changed = []
+    changed: list[str] = []
+    longer: list[str] = []
     for part in sorted(before.keys() | plain.keys()):
         old, new = before.get(part, {}), plain.get(part, {})
         for name in sorted(old.keys() | new.keys()):
-            if name not in _MAY_CHANGE and old.get(name) != new.get(name):
-                changed.append(f"{name} was {old.get(name)!r} and is {new.get(name)!r}")
+            if name in _MAY_CHANGE or old.get(name) == new.get(name):
+                continue
+            text = f"{name} was {old.get(name)!r} and is {new.get(name)!r}"
+            grows = name in _MAY_GROW and None not in (old.get(name), new.get(name)) and new[name] > old[name]
+            (longer if grows else changed).append(text)
     if changed:
         raise ValueError(f"'{folder}' cannot be resumed, for it would be another run: {'; '.join(changed)}")
+    if not longer:
+        return None
+    arguments = before["arguments"] | {name: plain["arguments"][name] for name in _MAY_GROW}
+    write_json(path, {**stored, "arguments": arguments})
+    return (
+        f"{'; '.join(longer)}: the run goes on for these. From here the learning rate is that of a run that was so "
+        f"long from the start; the steps before were taken with those of the shorter one"
+    )
 
 
 def record_model(folder: Path) -> str:

@@ -27,7 +27,7 @@ from .labels import (
 from .sampling import Samples, StreamSamples
 from .sources import ID, Split, load_splits
 from .summary import DataSummary, PartSummary
-from .texts import TextCollator, TextColumns, Tokenization, check_tokenizer
+from .texts import TextCollator, TextColumns, Tokenization, check_length, check_tokenizer
 
 
 @dataclass
@@ -80,6 +80,7 @@ def load_text_data(args: DataArguments, tokenizer: PreTrainedTokenizerBase, *, s
     refuse_words_in_cells(splits, columns.text, label)
     task = label.task
     check_tokenizer(tokenizer, task)
+    check_length(tokenizer, args.max_length, pairs=columns.pair is not None)
     skip = args.on_bad_sample == "skip"
 
     def check(split: Split) -> None:

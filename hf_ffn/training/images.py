@@ -13,7 +13,7 @@ from datasets import Dataset
 from PIL import Image
 from transformers.utils import logging
 
-from .arguments import DataArguments
+from .arguments import IMAGE_COLUMNS, DataArguments
 from .label_columns import LabelColumn, label_columns
 from .labels import Labels, UnknownLabelError, leave_out
 from .pictures import decode
@@ -22,7 +22,6 @@ from .sources import ID, Split
 
 logger = logging.get_logger(__name__)
 
-IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "labels")
 # Augmentation: by so much of its size an image is shifted, and by so much it is made larger or smaller, at most.
 SHIFT = 0.1

@@ -32,7 +32,7 @@ from .sampling import MicroBatchSampler, StreamMicroBatches, StreamSamples, samp
 Batch = dict[str, torch.Tensor]
 
 
-class NonFiniteLossError(RuntimeError):
+class NonFiniteLossError(FloatingPointError):
     """The loss of a step is not a number any more; the message names the step and its samples."""
 
 
@@ -101,6 +101,11 @@ class Trainer:
             args.per_device_train_batch_size * args.gradient_accumulation_steps * accelerator.num_processes
         )
         self.total_steps = self.count_steps()
+        if args.num_warmup_steps > self.total_steps:
+            raise ValueError(
+                f"num_warmup_steps={args.num_warmup_steps} exceeds the {self.total_steps} steps of this run: the "
+                f"learning rate would not come to its height"
+            )
         self.best_metric, self.greater_is_better = metric_for_best(data.task, args.metric_for_best_model, data.labels)
 
         optimizer = torch.optim.AdamW(parameter_groups(model, args.weight_decay), lr=args.learning_rate, fused=True)
@@ -132,7 +137,7 @@ class Trainer:
             checkpoint = find_checkpoint(self.folder, self.args.resume_from_checkpoint)
             if checkpoint is not None:
                 self.progress = load_checkpoint(self.accelerator, checkpoint)
-                self.scheduler.load_state_dict(self.progress.schedule)
+                self.resume_schedule()
             self.say(f"resuming from {checkpoint}" if checkpoint else "no checkpoint yet: starting from the beginning")
         library_before = PRODUCT_LIBRARY.by_onednn
         self.agree_on_a_library()
@@ -163,6 +168,15 @@ class Trainer:
         (state,) = broadcast_object_list([PRODUCT_LIBRARY.state_dict()])
         PRODUCT_LIBRARY.load_state_dict(state)
         self.progress.product_library = state
+
+    def resume_schedule(self) -> None:
+        """Take up the learning rate where the schedule has it now: the run may be longer than when it was saved."""
+        self.scheduler.load_state_dict(self.progress.schedule)
+        done = self.scheduler.last_epoch
+        rates = [base * of(done) for base, of in zip(self.scheduler.base_lrs, self.scheduler.lr_lambdas, strict=True)]
+        for group, rate in zip(self.scheduler.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
+        self.scheduler._last_lr = rates
 
     def run_epoch(self, bar: tqdm, stop: StopRequest) -> None:
         """Do what is left of the epoch under way, and evaluate at its end."""

@@ -13,6 +13,7 @@ import datasets
 import torch
 import transformers
 from accelerate import Accelerator
+from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedType, ProjectConfiguration
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
@@ -38,12 +39,13 @@ def make_accelerator(args: TrainingArguments) -> Accelerator:
     """The accelerator of this process, with the trackers that are asked for; checks the output folder on the way.
 
     Raises:
-        ValueError: the output folder is in use.
+        ValueError: the output folder is in use, or a tracker is unknown or not installed.
+        OSError: the output folder cannot be written to.
     """
     folder = Path(args.output_dir)
     accelerator = Accelerator(
         mixed_precision=args.mixed_precision,
-        log_with=args.report_to if args.with_tracking else None,
+        log_with=trackers(args.report_to) if args.with_tracking else None,
         project_config=ProjectConfiguration(project_dir=str(folder), logging_dir=str(folder / "logs")),
     )
     # For those who read the results: what was launched or configured counts where the flag is left out.
@@ -54,6 +56,23 @@ def make_accelerator(args: TrainingArguments) -> Accelerator:
         prepare_output_folder(folder, overwrite=args.overwrite_output_dir, resume=resume)
     accelerator.wait_for_everyone()
     return accelerator
+
+
+def trackers(report_to: str) -> list[str]:
+    """The trackers of `report_to`, each of them installed: accelerate leaves others out and says nothing.
+
+    Raises:
+        ValueError: one is unknown, or not installed.
+    """
+    wanted = [name.strip() for name in report_to.split(",")]
+    installed = [str(name) for name in get_available_trackers()]
+    for name in wanted:
+        if name not in ("all", *installed):
+            raise ValueError(
+                f"report_to={name}: not installed here, or unknown to accelerate (installed: "
+                f"{', '.join(installed) or 'none'}): pip install {name}, or leave out with_tracking"
+            )
+    return wanted
 
 
 def warn_of_emulated_bfloat16(accelerator: Accelerator) -> None:
@@ -159,7 +178,9 @@ def finetune(
         "processes": {"num_processes": accelerator.num_processes},
     }
     if accelerator.is_main_process:
-        check_same_run(folder, facts)
+        longer = check_same_run(folder, facts)
+        if longer is not None:
+            print(longer, file=sys.stderr)
     accelerator.wait_for_everyone()
     if accelerator.trackers or args.with_tracking:
         plain = {name: value for name, value in facts["arguments"].items() if isinstance(value, (int, float, str))}

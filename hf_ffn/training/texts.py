@@ -8,13 +8,10 @@ import torch
 from datasets import Value
 from transformers import DataCollatorForTokenClassification, DataCollatorWithPadding, PreTrainedTokenizerBase
 
-from .arguments import DataArguments
+from .arguments import LABEL_COLUMNS, TEXT_COLUMNS, DataArguments
 from .label_columns import IGNORED, LabelColumn, label_columns
 from .labels import Labels, UnknownLabelError
 from .sources import ID, Split
-
-TEXT_COLUMNS = ("text", "sentence", "sentence1", "tokens")
-LABEL_COLUMNS = ("label", "labels", "ner_tags")
 
 
 @dataclass(frozen=True)
@@ -166,6 +163,19 @@ class TextCollator:
         collator = (DataCollatorForTokenClassification if self.words else DataCollatorWithPadding)(self.tokenizer)
         features = [{name: value for name, value in sample.items() if name != "id"} for sample in samples]
         return {**collator(features), "ids": torch.tensor([sample["id"] for sample in samples])}
+
+
+def check_length(tokenizer: PreTrainedTokenizerBase, max_length: int, *, pairs: bool) -> None:
+    """Refuse a length at which nothing is left of a text.
+
+    Raises:
+        ValueError: the tokenizer's own tokens fill it.
+    """
+    own = tokenizer.num_special_tokens_to_add(pair=pairs)
+    if max_length <= own:
+        raise ValueError(
+            f"max_length={max_length} leaves no room for a text: the tokenizer adds {own} tokens of its own"
+        )
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, task: str) -> None:

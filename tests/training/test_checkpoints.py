@@ -162,6 +162,34 @@ def test_the_same_run_is_resumed_from_another_place_and_with_other_logging(tmp_p
     check_same_run(tmp_path, moved)
 
 
+@pytest.mark.parametrize("name", ["train_file", "validation_file", "train_dir", "validation_dir", "dataset_name"])
+def test_the_same_data_may_lie_at_another_path(tmp_path: Path, name: str) -> None:
+    facts: dict[str, Any] = {**FACTS, "data": {"train": {"content": "ab12"}}}
+    check_same_run(tmp_path, {**facts, "arguments": {name: "/here"}})
+    moved = {**facts, "arguments": {name: "/there"}}
+    assert check_same_run(tmp_path, moved) is None
+    with pytest.raises(ValueError, match="train was"):
+        check_same_run(tmp_path, {**moved, "data": {"train": {"content": "ffff"}}})
+
+
+def test_a_run_may_be_made_longer_and_that_is_said_once(tmp_path: Path) -> None:
+    def asked(**arguments: Any) -> dict[str, Any]:
+        return {**FACTS, "arguments": {"num_train_epochs": 3, "max_train_steps": None, **arguments}}
+
+    assert check_same_run(tmp_path, asked()) is None
+    says = check_same_run(tmp_path, asked(num_train_epochs=5))
+    assert says is not None
+    assert says.startswith("num_train_epochs was 3 and is 5: the run goes on")
+    assert "learning rate" in says
+    assert check_same_run(tmp_path, asked(num_train_epochs=5)) is None
+    for other in (asked(num_train_epochs=4), asked(num_train_epochs=5, max_train_steps=9)):
+        with pytest.raises(ValueError, match=r"was 5 and is 4|was None and is 9"):
+            check_same_run(tmp_path, other)
+    with pytest.raises(ValueError, match="seed was None and is 2"):
+        check_same_run(tmp_path, asked(num_train_epochs=6, seed=2))
+    assert check_same_run(tmp_path, asked(num_train_epochs=5)) is None
+
+
 def test_a_folder_in_use_is_refused_and_overwritten_only_if_it_is_a_run(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").write_text("mine")
     for overwrite in (False, True):

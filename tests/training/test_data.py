@@ -153,6 +153,14 @@ def test_no_text_is_longer_than_the_tokenizer_allows(load: Load, tokenizer: PreT
     assert max(load(ROWS).lengths or []) == 5
 
 
+@pytest.mark.parametrize(("length", "pairs", "own"), [(1, False, 2), (2, False, 2), (3, True, 3)])
+def test_a_length_that_the_tokenizers_own_tokens_fill_is_refused(
+    load: Load, length: int, pairs: bool, own: int
+) -> None:
+    with pytest.raises(ValueError, match=rf"max_length={length} leaves no room.*adds {own} tokens"):
+        load([{**row, "b": "good"} for row in ROWS], max_length=length, text_pair_column="b" if pairs else None)
+
+
 def test_long_texts_are_cut_and_samples_are_counted_off_from_all_classes(load: Load) -> None:
     rows = sorted(ROWS, key=lambda row: row["label"])
     data = load(rows, ROWS, max_length=4, max_train_samples=12, max_eval_samples=3)

@@ -107,9 +107,8 @@ def trained(
         output_dir=str(tmp_path / f"{task}-{per_device}x{accumulation}"),
         per_device_train_batch_size=per_device,
         gradient_accumulation_steps=accumulation,
-        max_train_steps=20,
         learning_rate=0.05,
-        **more,
+        **{"max_train_steps": 20, **more},
     )
     Path(args.output_dir).mkdir(exist_ok=True)
     model = telling_model(model_class, FFNTextConfig(**TEXT, **head))
@@ -175,6 +174,23 @@ def test_a_resumed_run_goes_on_with_its_schedule_and_its_library(
     assert resumed.progress.history == whole.progress.history
     for name, tensor in resumed.model.state_dict().items():
         assert torch.equal(tensor, whole.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_run_that_is_made_longer_goes_on_at_the_rates_of_a_long_one(tmp_path: Path, schedule: str) -> None:
+    flags = {"lr_scheduler_type": schedule, "num_warmup_steps": 4}
+    short = trained(tmp_path, "regression", 4, 1, **flags, max_train_steps=7)
+    longer = trained(tmp_path, "regression", 4, 1, **flags, max_train_steps=15, resume_from_checkpoint="latest")
+    at_once = trained(tmp_path, "regression", 8, 1, **flags, max_train_steps=15)
+    assert longer.progress.history[:7] == short.progress.history
+    rates = [[entry["learning_rate"] for entry in run.progress.history] for run in (longer, at_once)]
+    assert rates[0][7:] == rates[1][7:]
+    assert rates[0][7] > 0.01
+
+
+def test_a_warm_up_longer_than_the_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="num_warmup_steps=99 exceeds the 6 steps of this run"):
+        trained(tmp_path, "regression", 4, 1, max_train_steps=None, num_train_epochs=1, num_warmup_steps=99)
 
 
 # Sorted by length, a step's first half has padding and its second half has none.

@@ -66,6 +66,14 @@ def test_a_run_computes_in_the_precision_that_it_was_launched_with_where_no_flag
     assert (computed_in, args.mixed_precision) == (expected, expected)
 
 
+def test_a_tracker_that_is_not_installed_is_refused_for_accelerate_would_leave_it_out(tmp_path: Path) -> None:
+    flags: Any = {"output_dir": str(tmp_path / "out"), "with_tracking": True}
+    with pytest.raises(ValueError, match=r"report_to=wandbb: not installed here.*installed: .*tensorboard"):
+        run.make_accelerator(TrainingArguments(report_to="tensorboard,wandbb", **flags))
+    assert not (tmp_path / "out").exists()
+    assert run.trackers("tensorboard") == ["tensorboard"]
+
+
 def test_a_push_in_the_midst_of_a_run_that_fails_is_said_and_the_run_goes_on(
     tmp_path: Path, messages: pytest.LogCaptureFixture
 ) -> None:
