@@ -5,7 +5,7 @@ import importlib.util
 import math
 from collections.abc import Iterable
 from dataclasses import Field, asdict, dataclass, field, fields
-from typing import Any, NoReturn, get_args, get_origin
+from typing import Any, NoReturn, get_origin
 
 from transformers import HfArgumentParser
 
@@ -353,7 +353,8 @@ def as_flags(content: dict[str, Any], path: str, known: dict[str, Field]) -> lis
             raise ValueError(f"'{path}': {name} must be a value or a list of values, not {value!r}")
         if value is None or not several:
             continue
-        if any(get_origin(each) is list for each in get_args(known[name].type)):
+        # The parser has taken "or None" off the types.
+        if get_origin(known[name].type) is list:
             flags += [f"--{name}", *several]
         elif isinstance(value, (list, dict)) and name not in JOINED:
             raise ValueError(f"'{path}': {name} must be one value, not {value!r}")
