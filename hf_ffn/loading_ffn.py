@@ -170,9 +170,9 @@ def begin_own(model: PreTrainedModel, missing: set[str], model_args: tuple[Any, 
         paths = [".".join(parts[: end + 1]) for end in range(len(parts))]
         top = next((path for path in paths if not any(each.startswith(f"{path}.") for each in known)), name)
         added.setdefault(top, set()).add(name)
-    buffers = {name for name, _ in model.named_buffers()}
+    unsaved = names - model.state_dict().keys()
     # Half of what belongs together is a fault, which is left for `judge`.
-    absent = {top: each for top, each in added.items() if each <= missing | buffers}
+    absent = {top: each for top, each in added.items() if each <= missing | unsaved}
     if not absent:
         return []
     fresh = type(model)(copy.deepcopy(model.config), *model_args)
@@ -180,7 +180,7 @@ def begin_own(model: PreTrainedModel, missing: set[str], model_args: tuple[Any, 
         for name in set().union(*absent.values()):
             model.get_parameter_or_buffer(name).copy_(fresh.get_parameter_or_buffer(name))
     missing -= set().union(*absent.values())
-    return sorted(top for top, each in absent.items() if not each <= buffers)
+    return sorted(top for top, each in absent.items() if not each <= unsaved)
 
 
 def tensor_names(model: PreTrainedModel) -> set[str]:

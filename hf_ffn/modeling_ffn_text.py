@@ -217,15 +217,14 @@ class FFNForMaskedLM(FFNTextPreTrainedModel):
         old = self.lm_head.bias
         if old is None:
             return
-        if new_embeddings.bias is None:
-            bias = old.new_zeros(new_embeddings.out_features)
-            kept = min(len(old), len(bias))
-            bias[:kept] = old.detach()[:kept]
-            self.lm_head.bias = nn.Parameter(bias)
-        elif self.config.tie_word_embeddings:
+        if new_embeddings.bias is not None and self.config.tie_word_embeddings:
             self.lm_head.bias = new_embeddings.bias
-        else:
-            self.lm_head.bias = nn.Parameter(new_embeddings.bias.detach().clone(), requires_grad=False)
+            return
+        bias = old.new_zeros(new_embeddings.out_features)
+        kept = min(len(old), len(bias))
+        bias[:kept] = old.detach()[:kept]
+        self.lm_head.bias = nn.Parameter(bias)
+        self.lm_head.freeze_unused()
 
     @can_return_tuple
     def forward(

@@ -1,7 +1,9 @@
 """Loading: what is reported, and what is refused so that nothing passes silently."""
 
+import json
 import os
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,11 @@ from hf_ffn import (
     FFNForMaskedLM,
     FFNForSequenceClassification,
     FFNForTokenClassification,
+    FFNTextConfig,
     FFNTextModel,
     FFNVisionModel,
+    convert,
+    verify,
 )
 
 from tiny import bert_config, drop, rewrite, rewrite_config, text_inputs, to_bin
@@ -163,6 +168,77 @@ def test_a_config_that_is_no_json_is_refused(save_source: Save) -> None:
     (folder / "config.json").write_text('{"model_type": "bert", ')
     with pytest.raises(ValueError, match=r"config\.json' is not valid JSON \(.*line 1 column 24"):
         FFNTextModel.from_pretrained(folder)
+
+
+CONFIG_FAULTS = {
+    '[{"model_type": "bert"}]': r"holds .*, where a JSON object \{…\} is expected",
+    '"bert"': r"holds 'bert', where a JSON object \{…\} is expected",
+    "": "is not valid JSON",
+    '{"model_type": ["bert"]}': r"model_type=\"\['bert'\]\" must be a name",
+    '{"architectures": "BertModel"}': "architectures='BertModel' must be a list of names",
+    '{"id2label": ["a", "b"]}': r"id2label=.* must be an object like",
+    '{"id2label": {"a": 0}}': r"id2label=.* must be an object like",
+    '{"num_labels": "3"}': "num_labels='3' must be a whole number",
+    '{"torch_dtype": "flaot32"}': "torch_dtype='flaot32' must be the name of one of torch's types",
+}
+
+
+@pytest.mark.parametrize("read", [FFNTextModel.from_pretrained, FFNTextConfig.from_pretrained, convert, verify])
+@pytest.mark.parametrize(("text", "said"), CONFIG_FAULTS.items())
+def test_a_damaged_config_is_refused_naming_file_and_entry(
+    save_source: Save, tmp_path: Path, text: str, said: str, read: Callable
+) -> None:
+    folder = save_source("BertModel")
+    (folder / "config.json").write_text(text)
+    others = (tmp_path / "out",) if read is convert else ()
+    with pytest.raises(ValueError, match=rf"config\.json'.* {said}"):
+        read(folder, *others)
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_an_entry_of_the_wrong_type_is_refused_naming_the_checkpoint(
+    save_source: Save, tmp_path: Path, native: bool
+) -> None:
+    folder = save_source("BertModel")
+    if native:
+        FFNTextModel.from_pretrained(folder).save_pretrained(tmp_path / "native")
+        folder = tmp_path / "native"
+    rewrite_config(folder, hidden_size="32")
+    with pytest.raises(ValueError, match=rf"config.json of '{folder}': .*field 'hidden_size'.*expected int, got str"):
+        FFNTextModel.from_pretrained(folder)
+
+
+INDEX_FAULTS: dict[str, tuple[Callable[[dict], Any], str]] = {
+    "no metadata": (lambda index: {"weight_map": index["weight_map"]}, 'no entry metadata, .* "metadata": {} will do'),
+    "metadata is none": (lambda index: {**index, "metadata": None}, "metadata='None' is no object"),
+    "no weight_map": (lambda index: {"metadata": {}}, "no entry weight_map"),
+    "weight_map is a list": (
+        lambda index: {**index, "weight_map": [*index["weight_map"]]},
+        "weight_map=.* is no object",
+    ),
+    "a number for a file": (lambda index: {**index, "weight_map": {"a": 1}}, "weight_map names '1' for 'a'"),
+    "a list": (lambda index: [index], r"holds .*, where a JSON object \{…\} is expected"),
+}
+
+
+INDICES = ("model.safetensors.index.json", "pytorch_model.bin.index.json", "model.safetensors.index.fp16.json")
+
+
+@pytest.mark.parametrize("name", INDICES)
+@pytest.mark.parametrize("fault", INDEX_FAULTS)
+def test_a_damaged_index_is_refused_naming_file_and_entry(save_source: Save, name: str, fault: str) -> None:
+    folder = save_source("BertModel", save_kwargs={"max_shard_size": "20KB"})
+    change, said = INDEX_FAULTS[fault]
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    (folder / "model.safetensors.index.json").unlink()
+    (folder / name).write_text(json.dumps(change(index)))
+    variant = {"variant": "fp16"} if "fp16" in name else {}
+    reads: list[Callable] = [FFNTextModel.from_pretrained]
+    if not variant:
+        reads.append(lambda folder: FeedForward.from_pretrained(folder, 0))
+    for read in reads:
+        with pytest.raises(ValueError, match=rf"{re.escape(name)}'.* ?{said}"):
+            read(folder, **variant)
 
 
 def test_a_missing_shard_is_refused(save_source: Save) -> None:
