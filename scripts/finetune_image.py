@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
     from hf_ffn import FFNForImageClassification, FFNVisionConfig
     from hf_ffn.hub.publish import publisher
     from hf_ffn.training.data import load_image_data
-    from hf_ffn.training.run import finetune, make_accelerator, make_model, new_config, print_results
+    from hf_ffn.training.run import finetune, labels_of, make_accelerator, make_model, new_config, print_results
 
     share = None
     if args.push_to_hub:
@@ -39,7 +39,12 @@ def main(arguments: list[str]) -> None:
     # The first process prepares the data, and the others find it in the cache.
     with accelerator.main_process_first():
         data = load_image_data(
-            data_args, processor, seed=args.seed, num_channels=config.num_channels, image_size=config.image_size
+            data_args,
+            processor,
+            seed=args.seed,
+            num_channels=config.num_channels,
+            image_size=config.image_size,
+            known_labels=labels_of(config),
         )
     torch.manual_seed(args.seed)
     model = make_model(FFNForImageClassification, FFNVisionConfig, model_args, data)

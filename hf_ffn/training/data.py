@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -57,13 +57,16 @@ class TaskData:
     summary: DataSummary
 
 
-def load_text_data(args: DataArguments, tokenizer: PreTrainedTokenizerBase, *, seed: int) -> TaskData:
+def load_text_data(
+    args: DataArguments, tokenizer: PreTrainedTokenizerBase, *, seed: int, known_labels: Sequence[str] = ()
+) -> TaskData:
     """Load texts: with a class, several classes or a number each, single or in pairs, or with a class for each word.
 
     Args:
         args: which, and how.
         tokenizer: the model's.
         seed: the run's; a validation part is split off alike for all seeds.
+        known_labels: a checkpoint's; they name what lists of as many 0 and 1 say yes or no to.
 
     Raises:
         ValueError: something is wrong with the data: what, and where.
@@ -76,7 +79,7 @@ def load_text_data(args: DataArguments, tokenizer: PreTrainedTokenizerBase, *, s
         raise ValueError(f"{train.where}: task image-classification needs images, and these are texts")
     splits = [split for split in (train, evaluation) if split is not None]
     words = any(hasattr(split.features.get(columns.text), "feature") for split in splits)
-    label = decide(splits, columns.labels, args.task, words=words)
+    label = decide(splits, columns.labels, args.task, words=words, known=known_labels)
     refuse_words_in_cells(splits, columns.text, label)
     task = label.task
     check_tokenizer(tokenizer, task)
@@ -164,6 +167,7 @@ def load_image_data(
     seed: int,
     num_channels: int = 3,
     image_size: int | tuple[int, int] = 224,
+    known_labels: Sequence[str] = (),
 ) -> TaskData:
     """Load images with a class each.
 
@@ -173,6 +177,7 @@ def load_image_data(
         seed: the run's, of which augmentation follows; a validation part is split off alike for all seeds.
         num_channels: 3 for colours, 1 for grey.
         image_size: of a side, or height and width; only where there is no processor.
+        known_labels: a checkpoint's; they name what lists of as many 0 and 1 say yes or no to.
 
     Raises:
         ValueError: something is wrong with the data: what, and where.
@@ -185,7 +190,7 @@ def load_image_data(
         if split is not None:
             split.require([columns.image, *columns.labels])
             columns.leave_encoded(split)
-    label = decide_for_images(train, evaluation, columns, args.task)
+    label = decide_for_images(train, evaluation, columns, args.task, known_labels)
     skip = args.on_bad_sample == "skip"
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
 
@@ -234,7 +239,9 @@ def load_image_data(
     )
 
 
-def decide_for_images(train: Split, evaluation: Split | None, columns: ImageColumns, task: str | None) -> LabelColumn:
+def decide_for_images(
+    train: Split, evaluation: Split | None, columns: ImageColumns, task: str | None, known: Sequence[str]
+) -> LabelColumn:
     """Decide what the labels of images are.
 
     Raises:
@@ -243,7 +250,7 @@ def decide_for_images(train: Split, evaluation: Split | None, columns: ImageColu
     if task not in (None, "image-classification", "multi-label"):
         raise ValueError(f"{train.where}: task {task} needs texts, and these are images")
     splits = [split for split in (train, evaluation) if split is not None]
-    label = decide(splits, columns.labels, task)
+    label = decide(splits, columns.labels, task, known=known)
     if label.task == "regression":
         raise ValueError(
             f"{train.where}: column '{label.name}' holds numbers with fractions, and images have classes; if these "

@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from datasets import ClassLabel, Dataset, Value
+from transformers.utils import logging
 
 from .sources import Split
+
+logger = logging.get_logger(__name__)
 
 # What the loss leaves out; in a column of word labels, -100 says so already.
 IGNORED = -100
@@ -58,14 +61,16 @@ class LabelColumn:
 
     def value_in(self, row: dict[str, Any]) -> Any:
         """A row's label, or list of labels."""
-        if len(self.columns) > 1:
-            return [row[name] for name in self.columns]
-        value = row[self.columns[0]]
-        return listed(value) if self.cells == "list" and isinstance(value, str) else value
+        value = stored_in(row, self.columns, self.cells)
+        if self.flags and self.task not in LISTED:
+            flags = flags_in(value)
+            # With any other number of them the list stays, and is no label of one class.
+            return self.flags[flags.index(True)] if flags.count(True) == 1 and len(flags) == len(self.flags) else value
+        return value
 
     def name_of(self, value: Any) -> str:
         """The name of one class."""
-        if isinstance(self.feature, ClassLabel):
+        if isinstance(self.feature, ClassLabel) and not self.flags:
             return self.feature.int2str(value)
         if isinstance(value, float) and value.is_integer():
             return str(int(value))
@@ -75,7 +80,7 @@ class LabelColumn:
         """The names in one row's label; none where numbers are predicted."""
         if self.task == "regression":
             return []
-        if self.flags:
+        if self.flags and self.task in LISTED:
             return [name for name, each in zip(self.flags, value, strict=True) if flag(each)]
         if self.task == "token-classification":
             return [self.name_of(each) for each in value if each != IGNORED]
@@ -85,6 +90,8 @@ class LabelColumn:
         """What is wrong with one row's label, if anything."""
         if self.is_missing(value):
             return "no label"
+        if self.flags and self.task not in LISTED and isinstance(value, list):
+            return f"not one 1 and else 0 ({value}) in column '{self.name}', for task {self.task},"
         if isinstance(value, list) != (self.task in LISTED):
             what = "a list of labels" if isinstance(value, list) else "a label that is not a list"
             return f"{what} in column '{self.name}', for task {self.task},"
@@ -131,11 +138,12 @@ class LabelColumn:
 
     def described(self) -> str:
         """For people: where the labels are, and how they were read."""
+        several = "labels" if self.task in LISTED else "classes, a single 1 in each row,"
         if len(self.columns) > 1:
-            return f"a 0 or 1 for each label in columns {', '.join(self.columns)}"
+            return f"a 0 or 1 for each of {len(self.flags)} {several} in columns {', '.join(self.columns)}"
         what = "labels"
         if self.flags:
-            what = f"lists of a 0 or 1 for each of {len(self.flags)} labels"
+            what = f"lists of a 0 or 1 for each of {len(self.flags)} {several}"
         elif self.task in LISTED:
             what = "lists of labels"
         elif self.task == "regression":
@@ -162,6 +170,19 @@ def element_type(split: Split, column: str) -> Any:
     """The type of a column; of lists, their elements'."""
     feature = split.features.get(column)
     return getattr(feature, "feature", feature)
+
+
+def stored_in(row: dict[str, Any], columns: Sequence[str], cells: str) -> Any:
+    """What a row holds in a column of labels, or in several, as it is written."""
+    if len(columns) > 1:
+        return [row[name] for name in columns]
+    value = row[columns[0]]
+    return listed(value) if cells == "list" and isinstance(value, str) else value
+
+
+def flags_in(value: Any) -> list[bool | None]:
+    """A list's elements as yes or no, None for what is neither; of what is no list, none."""
+    return [flag(each) for each in value] if isinstance(value, list) else []
 
 
 def flag(value: Any) -> bool | None:
@@ -217,7 +238,14 @@ def kind_of(cell: str) -> str:
     return "text"
 
 
-def decide(splits: Sequence[Split], columns: Sequence[str], task: str | None, *, words: bool = False) -> LabelColumn:
+def decide(
+    splits: Sequence[Split],
+    columns: Sequence[str],
+    task: str | None,
+    *,
+    words: bool = False,
+    known: Sequence[str] = (),
+) -> LabelColumn:
     """Decide what the labels are, by their type, and where that leaves it open by all rows.
 
     Args:
@@ -225,29 +253,49 @@ def decide(splits: Sequence[Split], columns: Sequence[str], task: str | None, *,
         columns: of the labels.
         task: what was asked for; None to be decided.
         words: whether a text is a list of words.
+        known: the labels of the checkpoint, for lists of as many 0 and 1 that nothing else names.
 
     Raises:
         ValueError: labels of a type that none can have, or several columns for a task of one.
     """
+    whole = [split for split in splits if isinstance(split.rows, Dataset)]
     if len(columns) > 1:
-        if task not in (None, "multi-label"):
-            raise ValueError(f"several columns of labels ({', '.join(columns)}) are for multi-label, not for {task}")
-        return LabelColumn("multi-label", tuple(columns), flags=tuple(columns))
+        if task in ("regression", "token-classification"):
+            raise ValueError(f"several columns of labels ({', '.join(columns)}) are for classes, not for {task}")
+        label = LabelColumn(task or "multi-label", tuple(columns), flags=tuple(columns))
+        warn_of_one_class(label, whole, task)
+        return label
     (column,) = columns
     for split in splits:
         refuse_odd_type(split, column)
-    whole = [split for split in splits if isinstance(split.rows, Dataset)]
     cells = written(value for split in whole if split.untyped for value in values_of(split, column))
     is_list = cells == "list" or any(hasattr(split.features.get(column), "feature") for split in splits)
     if task is None and words:
         task = "token-classification"
-    elif task is None and is_list:
-        task = "multi-label"
-    elif task is None:
+    elif task is None and not is_list:
         fraction = cells == "fraction" or any(has_fraction(split, column) for split in whole)
         task = "regression" if fraction else "single-label"
-    label = LabelColumn(task, (column,), cells=cells)
-    return replace(label, flags=flags_of(label, whole)) if task == "multi-label" and is_list else label
+    label = LabelColumn(task or "multi-label", (column,), cells=cells)
+    if is_list and label.task not in ("token-classification", "regression"):
+        label = replace(label, flags=flags_of(label, whole, known))
+        warn_of_one_class(label, whole, task)
+    return label
+
+
+def warn_of_one_class(label: LabelColumn, splits: Sequence[Split], task: str | None) -> None:
+    """Say that what was taken for labels may be classes that exclude each other, as one-hot vectors have them."""
+    if task is not None or len(label.flags) < 2:
+        return
+    for split in splits:
+        column = label.of(split)
+        for row in rows_of(split.rows, list(label.columns)):
+            if flags_in(column.value_in(row)).count(True) != 1:
+                return
+    if splits:
+        logger.warning(
+            f"{splits[0].where}: every row has a single 1 in '{label.name}'. These are taken for labels of which a "
+            f"row may have several; if they exclude each other, say --task single-label (or image-classification)"
+        )
 
 
 def refuse_odd_type(split: Split, column: str) -> None:
@@ -280,8 +328,10 @@ def has_fraction(split: Split, column: str) -> bool:
     return any(value is not None and value == value and value % 1 != 0 for value in values_of(split, column))
 
 
-def flags_of(label: LabelColumn, splits: Sequence[Split]) -> tuple[str, ...]:
-    """The labels that all lists of a column say yes or no to, if they do; the column's classes name them, or numbers.
+def flags_of(label: LabelColumn, splits: Sequence[Split], known: Sequence[str]) -> tuple[str, ...]:
+    """The labels that all lists of a column say yes or no to, if they do.
+
+    The classes of the column's type name them, or those that are known and as many, or else numbers.
 
     A list of one class number is a class's: only as a truth value, or with a fraction, is a single 0 or 1 a flag.
 
@@ -293,7 +343,7 @@ def flags_of(label: LabelColumn, splits: Sequence[Split]) -> tuple[str, ...]:
     for split in splits:
         column = label.of(split)
         for row in rows_of(split.rows, list(label.columns)):
-            value = column.value_in(row)
+            value = stored_in(row, column.columns, column.cells)
             if column.is_missing(value):
                 continue
             if not isinstance(value, list) or not all(each == 0 or each == 1 for each in value):
@@ -303,7 +353,7 @@ def flags_of(label: LabelColumn, splits: Sequence[Split]) -> tuple[str, ...]:
     if len(lengths) != 1 or lengths == {0} or (lengths == {1} and not single):
         return ()
     (number,) = lengths
-    names = [str(i) for i in range(number)]
+    names = list(known) if len(known) == number else [str(i) for i in range(number)]
     for feature in (label.of(split).feature for split in splits):
         if isinstance(feature, ClassLabel):
             if len(feature.names) != number:

@@ -121,6 +121,13 @@ def make_model(
     return model_class(config).to(getattr(torch, args.dtype))
 
 
+def labels_of(config: PreTrainedConfig) -> list[str]:
+    """What a checkpoint's head says yes or no to, each by itself; none where it does not, or has no names for them."""
+    names = [config.id2label[number] for number in sorted(config.id2label)]
+    named = any(name != f"LABEL_{number}" for number, name in enumerate(names))
+    return names if config.problem_type == "multi_label_classification" and named else []
+
+
 def new_config(config_class: type[PreTrainedConfig], args: ModelArguments, **values: Any) -> PreTrainedConfig:
     """The configuration of a new model: the class's defaults, `values`, and over them the user's overrides.
 

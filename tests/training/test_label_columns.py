@@ -143,6 +143,34 @@ def test_a_column_of_0_or_1_for_each_label(flags: list[Any], load: Load) -> None
     assert learnt(data) == {i: [1.0, float(i % 2)] for i in range(12)}
 
 
+@pytest.mark.parametrize("written", ["lists", "columns"])
+def test_a_single_1_in_each_row_is_a_class_where_that_is_said_and_else_warned_of(
+    written: str, load: Load, messages: pytest.LogCaptureFixture
+) -> None:
+    lists = [[0, 1, 0], [1, 0, 0], [0, 0, 1]] * 6
+    args: dict[str, Any] = {}
+    table: list[dict[str, Any]] = [{"text": "film", "labels": each} for each in lists]
+    if written == "columns":
+        args = {"label_column": ["cat", "dog", "cow"]}
+        table = [{"text": "film", **dict(zip(args["label_column"], each, strict=True))} for each in lists]
+    assert load(table, **args).task == "multi-label"
+    assert "every row has a single 1" in messages.text
+    messages.clear()
+    data = load(table, **args, task="single-label")
+    assert data.labels == (["cat", "dog", "cow"] if written == "columns" else ["0", "1", "2"])
+    assert [learnt(data)[i] for i in range(3)] == [1, 0, 2]
+    assert load(table, **args, task="multi-label").task == "multi-label"
+    assert "every row" not in messages.text
+
+
+def test_0_or_1_lists_take_the_names_of_a_checkpoint_of_as_many(
+    write: Callable[[str, Any], str], tokenizer: PreTrainedTokenizerBase
+) -> None:
+    args = DataArguments(train_file=write("train.jsonl", rows([[0, 1, 1], [1, 0, 0]])))  # type: ignore[arg-type]
+    for known, names in ((["a", "b", "c"], ["a", "b", "c"]), (["a", "b"], ["0", "1", "2"])):
+        assert load_text_data(args, tokenizer, seed=1, known_labels=known).labels == names
+
+
 def test_0_or_1_lists_take_the_names_of_the_columns_classes(
     tmp_path: Path, tokenizer: PreTrainedTokenizerBase
 ) -> None:
@@ -181,9 +209,19 @@ def test_0_or_1_lists_take_the_names_of_the_columns_classes(
         ([[[0, 1]], [[1, 0]]], {}, "column 'label' holds lists of lists"),
         (["2020-01-01", "2021-01-01"], {}, r"column 'label' was read as timestamp\[s\]"),
         ([0, 1], {"label_column": "label,other"}, "no column 'other'"),
+        (
+            [0, 1],
+            {"label_column": "label,more", "task": "single-label"},
+            r"not one 1 and else 0 \(\[1, 1\]\) in column",
+        ),
+        (
+            [[0, 1], [1, 1]],
+            {"task": "single-label"},
+            r"not one 1 and else 0 \(\[1, 1\]\) in column 'label', .* rows 1",
+        ),
         ([0, 1], {"label_column": "label,label"}, "names a column twice"),
         ([0, 2], {"label_column": "label,more"}, "'2' in column 'label', which is neither 0 nor 1, in rows 1, 3"),
-        ([0, 1], {"label_column": "label,more", "task": "regression"}, "are for multi-label, not for regression"),
+        ([0, 1], {"label_column": "label,more", "task": "regression"}, "are for classes, not for regression"),
     ],
     ids=repr,
 )

@@ -12,7 +12,7 @@ from accelerate.utils import DistributedType
 from hf_ffn.training import run
 from hf_ffn.training.arguments import DataArguments, ModelArguments, TrainingArguments
 
-from tiny import ffn_model
+from tiny import ffn_model, ffn_text_config
 
 
 def test_adapters_under_fsdp_are_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -95,3 +95,17 @@ def test_what_feed_forward_blocks_keep_is_as_asked_or_as_the_checkpoint_says(
     run.prepare_for_training(model, ModelArguments(feed_forward_memory=asked), args)
     assert model.config.feed_forward_memory == expected
     assert {block.ffn.config.feed_forward_memory for block in model.base_model.encoder.layers} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("head", "names"),
+    [
+        ({"id2label": {0: "mild", 1: "hot"}, "problem_type": "multi_label_classification"}, ["mild", "hot"]),
+        ({"id2label": {0: "mild", 1: "hot"}, "problem_type": "single_label_classification"}, []),
+        ({"num_labels": 2, "problem_type": "multi_label_classification"}, []),
+    ],
+)
+def test_only_a_head_that_says_yes_or_no_to_each_label_names_0_or_1_lists(
+    head: dict[str, Any], names: list[str]
+) -> None:
+    assert run.labels_of(ffn_text_config(**head)) == names

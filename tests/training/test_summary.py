@@ -51,7 +51,7 @@ def test_task_columns_labels_and_samples_are_said(load: Load) -> None:
         (
             [{"text": "film", "mild": 1, "hot": 0} for _ in range(20)],
             {"label_column": "mild,hot"},
-            ["multi-label", "a 0 or 1 for each label in columns mild, hot", ": mild 18, hot 0"],
+            ["multi-label", "a 0 or 1 for each of 2 labels in columns mild, hot", ": mild 18, hot 0"],
         ),
         (
             [{"tokens": ["good", "film"], "ner_tags": ["O", "A"]}] * 20,
