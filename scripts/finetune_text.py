@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> None:
     from hf_ffn import FFNForSequenceClassification, FFNForTokenClassification, FFNTextConfig
     from hf_ffn.hub.publish import publisher
     from hf_ffn.training.data import load_text_data
-    from hf_ffn.training.run import finetune, labels_of, make_accelerator, make_model, print_results
+    from hf_ffn.training.run import finetune, labels_of, make_accelerator, make_model, new_config, print_results
 
     source = model_args.tokenizer_name or model_args.model_name_or_path
     if source is None:
@@ -35,16 +35,20 @@ def main(arguments: list[str]) -> None:
         share = publisher(repo_id, card=args.card, private=args.hub_private_repo, token=args.hub_token)
     accelerator = make_accelerator(args)
     tokenizer = AutoTokenizer.from_pretrained(source)
+    sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     known_labels: list[str] = []
     if model_args.model_name_or_path:
         revision = model_args.revision or "main"
-        known_labels = labels_of(FFNTextConfig.from_pretrained(model_args.model_name_or_path, revision=revision))
+        config = FFNTextConfig.from_pretrained(model_args.model_name_or_path, revision=revision)
+        known_labels = labels_of(config)
+    else:
+        config = new_config(FFNTextConfig, model_args, **sizes)
+    known = {"known_labels": known_labels, "longest": config.longest_sequence}
     # The first process prepares the data, and the others find it in the cache.
     with accelerator.main_process_first():
-        data = load_text_data(data_args, tokenizer, seed=args.seed, known_labels=known_labels)
+        data = load_text_data(data_args, tokenizer, seed=args.seed, **known)
     is_tokens = data.task == "token-classification"
     model_class = FFNForTokenClassification if is_tokens else FFNForSequenceClassification
-    sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(args.seed)
     model = make_model(model_class, FFNTextConfig, model_args, data, **sizes)
     results = finetune(accelerator, model, data, tokenizer, model_args, data_args, args, share)

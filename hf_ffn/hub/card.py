@@ -9,6 +9,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .. import __version__
 from ..dimensions import dimensions
+from ..training.remarks import REMARKS
 from .details import CardDetails
 from .facts import EMBEDDED, LOCAL, Facts
 from .snippets import is_vision, snippet
@@ -240,10 +241,9 @@ def training_section(facts: Facts) -> str:
     said = {name: value for name, value in arguments.items() if value is not None and value is not False}
     rows = [(f"`{name}`", f"`{value}`") for name, value in said.items() if value != "no"]
     results = facts.results or {}
-    data = results.get("data", {})
     told = {
-        "Training samples": data.get("train", {}).get("samples"),
-        "Evaluation samples": data.get("evaluation", {}).get("samples"),
+        **samples_told("Training samples", results.get("data", {}).get("train", {})),
+        **samples_told("Evaluation samples", results.get("data", {}).get("evaluation", {})),
         "Steps": results.get("train_steps"),
         "Seconds": results.get("train_seconds"),
         "Parameters trained": results.get("trained_parameters"),
@@ -256,6 +256,12 @@ def training_section(facts: Facts) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in results.get("versions", {}).items())
     rows += [("Environment", versions)] if versions else []
     return table(("Argument", "Value"), rows)
+
+
+def samples_told(called: str, part: dict[str, Any]) -> dict[str, int | None]:
+    """How many samples a part of the data has, and what was done to how many of them."""
+    done = {f"{called}: {remark}": part.get(name) or None for name, remark in REMARKS.items()}
+    return {called: part.get("samples"), f"{called}: left out as bad": part.get("left_out") or None, **done}
 
 
 def public_arguments(facts: Facts) -> dict[str, Any]:

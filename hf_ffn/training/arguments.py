@@ -143,7 +143,10 @@ class DataArguments:
             "help": f"Left out: {names(LABEL_COLUMNS)}. Several (toxic,threat) hold a 0 or 1 for one label each."
         },
     )
-    max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens; what is longer is cut."})
+    max_length: int | None = field(
+        default=None,
+        metadata={"help": "Longest sequence in tokens; what is longer is cut. Left out: 128, or what the model can."},
+    )
     max_train_samples: int | None = field(default=None, metadata={"help": "Train on so many samples only."})
     max_eval_samples: int | None = field(default=None, metadata={"help": "Evaluate on so many samples only."})
     streaming: bool = field(default=False, metadata={"help": "Read the training data as it is needed."})

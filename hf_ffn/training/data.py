@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -27,7 +28,7 @@ from .labels import (
 from .sampling import Samples, StreamSamples
 from .sources import ID, Split, load_splits
 from .summary import DataSummary, PartSummary
-from .texts import TextCollator, TextColumns, Tokenization, check_length, check_tokenizer
+from .texts import COUNTS, TextCollator, TextColumns, Tokenization, check_length, check_tokenizer, length_of_samples
 
 
 @dataclass
@@ -44,6 +45,7 @@ class TaskData:
         texts: shows an evaluation sample to a person, by its place in `evaluation`.
         fingerprint: what must not have changed when a run goes on.
         summary: what was decided, for people.
+        windows: of each entry of `evaluation` the sample that it is a window of; None where each is a sample.
     """
 
     task: str
@@ -55,10 +57,16 @@ class TaskData:
     texts: Callable[[int], str]
     fingerprint: dict[str, Any]
     summary: DataSummary
+    windows: list[int] | None = None
 
 
 def load_text_data(
-    args: DataArguments, tokenizer: PreTrainedTokenizerBase, *, seed: int, known_labels: Sequence[str] = ()
+    args: DataArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    seed: int,
+    known_labels: Sequence[str] = (),
+    longest: int | None = None,
 ) -> TaskData:
     """Load texts: with a class, several classes or a number each, single or in pairs, or with a class for each word.
 
@@ -67,10 +75,13 @@ def load_text_data(
         tokenizer: the model's.
         seed: the run's; a validation part is split off alike for all seeds.
         known_labels: a checkpoint's; they name what lists of as many 0 and 1 say yes or no to.
+        longest: how many tokens the model has positions for; None for any number.
 
     Raises:
-        ValueError: something is wrong with the data: what, and where.
+        ValueError: something is wrong with the data: what, and where; or `max_length` is more than the model's.
     """
+    max_length = length_of_samples(args.max_length, tokenizer, longest)
+    args.max_length = max_length  # for those who read the results: what was asked for may not be what counts
     train, evaluation = load_splits(args)
     columns = TextColumns.of(train, args)
     if evaluation is not None:
@@ -83,19 +94,18 @@ def load_text_data(
     refuse_words_in_cells(splits, columns.text, label)
     task = label.task
     check_tokenizer(tokenizer, task)
-    check_length(tokenizer, args.max_length, pairs=columns.pair is not None)
+    check_length(tokenizer, max_length, pairs=columns.pair is not None)
     skip = args.on_bad_sample == "skip"
 
     def check(split: Split) -> None:
         wrong = partial(columns.wrong, task=task)
         check_rows(split, columns.texts, label.of(split), wrong=wrong, bad=columns.bad, skip=skip)
 
-    def tokenization(split: Split) -> Tokenization:
-        length = min(args.max_length, tokenizer.model_max_length)
-        return Tokenization(tokenizer, columns, label.of(split), labels, length)
+    def tokenization(split: Split, in_windows: bool = False) -> Tokenization:
+        return Tokenization(tokenizer, columns, label.of(split), labels, max_length, in_windows)
 
     train, evaluation, labels = checked(args, train, evaluation, label, check)
-    evaluated = tokenized(evaluation, tokenization(evaluation), args)
+    evaluated = tokenized(evaluation, tokenization(evaluation, in_windows=True), args)
     samples: Samples | StreamSamples
     if isinstance(train.rows, Dataset):
         samples = Samples(tokenized(train, tokenization(train), args), None, seed)
@@ -118,7 +128,13 @@ def load_text_data(
         texts=lambda i: columns.shown(evaluation.rows[i]),
         fingerprint=fingerprint(args, train, evaluation) | places | facts,
         summary=summary(f"texts in column {' and '.join(map(repr, columns.texts))}", label, labels, train, evaluation),
+        windows=samples_of_windows(evaluated["id"]) if len(evaluated) > len(evaluation.rows) else None,
     )
+
+
+def samples_of_windows(ids: Iterable[int]) -> list[int]:
+    """The samples' numbers, of windows of which those of one sample lie side by side."""
+    return [number for number, (_, same) in enumerate(groupby(ids)) for _ in same]
 
 
 def summary(inputs: str, label: LabelColumn, labels: Labels, train: Split, evaluation: Split) -> DataSummary:
@@ -156,6 +172,9 @@ def tokenized(split: Split, tokenization: Tokenization, args: DataArguments) -> 
         num_proc=args.preprocessing_num_workers,
         desc=f"Tokenizing {split.where}",
     )
+    counts = samples.select_columns(list(COUNTS)).with_format("arrow")[:]
+    split.remarks |= {name: number for name in COUNTS if (number := pc.sum(counts[name]).as_py()) or name == "cut"}
+    samples = samples.remove_columns(list(COUNTS))
     split.content = content_hash(samples)
     return samples
 

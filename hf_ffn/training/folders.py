@@ -31,7 +31,7 @@ Problems = dict[str, list[str]]
 Picture = tuple[str, int, int, int, int]
 
 
-def load_pictures(name: str, *, skip: bool) -> tuple[Dataset, str]:
+def load_pictures(name: str, *, skip: bool) -> tuple[Dataset, str, int]:
     """The pictures of a folder, `CLASS/…/*.png`, with columns `image` and `label`.
 
     Args:
@@ -39,7 +39,7 @@ def load_pictures(name: str, *, skip: bool) -> tuple[Dataset, str]:
         skip: leave out, and name, what is no picture or in no class, which else raises.
 
     Returns:
-        The pictures, sorted by class and path; and a hash of their names and sizes.
+        The pictures, sorted by class and path; a hash of their names and sizes; how many files were left out.
 
     Raises:
         ValueError: there is no such folder; it has no classes, or one without a picture, or a link that leads back to
@@ -56,7 +56,7 @@ def load_pictures(name: str, *, skip: bool) -> tuple[Dataset, str]:
             problems.setdefault(BESIDE if problem == NO_PICTURE and not deeper else problem, []).append(path)
         else:
             by_class.setdefault(first, []).append(path)
-    refuse_or_name(name, problems, skip=skip)
+    left_out = refuse_or_name(name, problems, skip=skip)
     classes = sorted(each.name for each in root.iterdir() if each.is_dir() and not is_left_out(each.name))
     if not classes:
         raise ValueError(f"'{name}' has no folders, which would be the classes: {name}/CLASS/*.png")
@@ -66,10 +66,10 @@ def load_pictures(name: str, *, skip: bool) -> tuple[Dataset, str]:
     features = Features({"image": datasets.Image(), "label": ClassLabel(names=classes)})
     rows = Dataset.from_generator(rows_of, features=features, gen_kwargs={"pictures": tuple(pictures)})
     content = [(os.path.relpath(path, root), size) for path, _, size, _, _ in pictures]
-    return rows, hashlib.sha256(repr(content).encode()).hexdigest()
+    return rows, hashlib.sha256(repr(content).encode()).hexdigest(), left_out
 
 
-def load_listed(name: str, tables: Sequence[Path], rows: Dataset, content: str, *, skip: bool) -> Dataset:
+def load_listed(name: str, tables: Sequence[Path], rows: Dataset, content: str, *, skip: bool) -> tuple[Dataset, int]:
     """The pictures of a folder that a table lists by `file_name`, with its other columns, and `image`.
 
     Args:
@@ -78,6 +78,9 @@ def load_listed(name: str, tables: Sequence[Path], rows: Dataset, content: str, 
         rows: of the table.
         content: a hash of the table.
         skip: leave out, and name, what is no picture or not listed, which else raises.
+
+    Returns:
+        The pictures; how many files were left out.
 
     Raises:
         ValueError: the table has no such column, or lists what is not there or no picture; a file is not listed.
@@ -95,12 +98,12 @@ def load_listed(name: str, tables: Sequence[Path], rows: Dataset, content: str, 
         if os.path.normpath(path) not in listed and Path(path) not in tables:
             problem = problem_of(path) or f"a picture that '{tables[0].name}' does not list"
             problems.setdefault(BESIDE if problem == NO_PICTURE else problem, []).append(path)
-    refuse_or_name(name, problems, skip=skip)
+    left_out = refuse_or_name(name, problems, skip=skip)
     # `datasets` caches what is computed of these rows by this name.
     state = repr([content, *(picture(path, 0) for path in paths)])
     fingerprint = hashlib.sha256(state.encode()).hexdigest()
     with_pictures = rows.remove_columns("file_name").add_column("image", paths, new_fingerprint=fingerprint)
-    return with_pictures.cast_column("image", datasets.Image())
+    return with_pictures.cast_column("image", datasets.Image()), left_out
 
 
 def picture(path: str, number: int) -> Picture:
@@ -141,8 +144,11 @@ def is_left_out(name: str) -> bool:
     return name.lower() in BYSTANDERS or name.startswith(".")
 
 
-def refuse_or_name(where: str, problems: Problems, *, skip: bool) -> None:
+def refuse_or_name(where: str, problems: Problems, *, skip: bool) -> int:
     """Refuse a folder for files that would be left out, or name and count them.
+
+    Returns:
+        How many are left out, without those that nobody takes for pictures.
 
     Raises:
         ValueError: what is wrong, and with which files.
@@ -154,3 +160,4 @@ def refuse_or_name(where: str, problems: Problems, *, skip: bool) -> None:
         if problem not in HARMLESS and not skip:
             raise ValueError(f"{said}; --on_bad_sample skip leaves such out")
         logger.warning(f"{said}; left out")
+    return sum(len(paths) for problem, paths in problems.items() if problem not in HARMLESS)

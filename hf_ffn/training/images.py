@@ -17,6 +17,7 @@ from .arguments import IMAGE_COLUMNS, DataArguments
 from .label_columns import LabelColumn, label_columns
 from .labels import Labels, UnknownLabelError, leave_out
 from .pictures import decode
+from .remarks import REMARKS
 from .sampling import sample_generator
 from .sources import ID, Split
 
@@ -97,7 +98,7 @@ class ImagePreparation:
         if problem or image is None:
             raise ValueError(f"{self.where}: {problem} in row {row[ID]} (counted from 0)")
         for remark in [] if self.is_checked else remarks:
-            logger.warning_once(f"{self.where}: some images are {remark}")
+            logger.warning_once(f"{self.where}: there are {REMARKS[remark]}")
         image = image.convert("RGB" if self.num_channels == 3 else "L")
         if self.augment:
             image = moved(image, sample_generator(seed, epoch, row[ID]))
@@ -173,8 +174,7 @@ def check_images(split: Split, columns: ImageColumns, *, skip: bool, num_proc: i
         if problem:
             bad_rows.setdefault(problem, []).append(i)
     leave_out(split, bad_rows, skip)
-    for remark, number in remarks_of(results).items():
-        logger.warning(f"{split.where}: {number} of {len(results)} images are {remark}")
+    split.remarks |= remarks_of(results)
     return results
 
 

@@ -184,7 +184,7 @@ def split_off(train: Split, seen: dict[str, int]) -> Split:
         raise ValueError(f"{train.where} has too few rows ({len(order)}) to split some off for evaluation")
     whole = train.rows
     train.rows = whole.select([i for i in range(len(order)) if i not in chosen])
-    return replace(train, rows=whole.select(sorted(chosen)), where=f"a tenth of {train.where}", left_out=0)
+    return replace(train, rows=whole.select(sorted(chosen)), where=f"a tenth of {train.where}", left_out=0, remarks={})
 
 
 def at_most(rows: Dataset, number: int | None) -> Dataset:

@@ -25,7 +25,7 @@ from .arguments import TrainingArguments
 from .checkpoints import Progress, find_checkpoint, load_checkpoint, save_checkpoint
 from .class_weights import total_weight, weighted_loss
 from .data import TaskData
-from .metrics import compute_metrics, metric_for_best
+from .metrics import IGNORED, compute_metrics, metric_for_best
 from .parameters import parameter_groups
 from .sampling import MicroBatchSampler, StreamMicroBatches, StreamSamples, sample_generator, steps_of_epoch
 
@@ -370,7 +370,9 @@ class Trainer:
                 results.append((sample, logits[row], labels[row], *share))
         self.model.train()
         results = sorted(gather_object(results), key=lambda result: result[0])
-        logits, labels = (pad_together([result[place] for result in results]) for place in (1, 2))
+        rows = [(result[1], result[2]) for result in results]
+        rows = rows if data.windows is None else join_windows(rows, data.windows)
+        logits, labels = (pad_together([row[place] for row in rows]) for place in (0, 1))
         metrics = compute_metrics(data.task, logits, labels, data.labels)
         items = sum(result[4] for result in results)
         return {"loss": sum(result[3] for result in results) / (items or 1), **metrics}, logits, labels
@@ -401,6 +403,19 @@ def positions(batch: Batch) -> tuple[int, int, int]:
     mask = batch.get("attention_mask")
     samples = batch["labels"].shape[0]
     return (0, 0, samples) if mask is None else (int(mask.sum()), mask.numel(), samples)
+
+
+def join_windows(rows: list[tuple[np.ndarray, np.ndarray]], samples: list[int]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Put together what the windows of each sample say of its words.
+
+    Args:
+        rows: of each window the logits and labels of its tokens; -100 where it says nothing.
+        samples: of each window its sample, in ascending order.
+    """
+    parts: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(samples[-1] + 1)]
+    for sample, (logits, labels) in zip(samples, rows, strict=True):
+        parts[sample].append((logits[labels != IGNORED], labels[labels != IGNORED]))
+    return [(np.concatenate([part[0] for part in each]), np.concatenate([part[1] for part in each])) for each in parts]
 
 
 def pad_together(rows: list[np.ndarray]) -> np.ndarray:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-DEEP = "grey of more than 8 bits, and scaled to 8"
-TRANSPARENT = "transparent, and put on white"
-SEVERAL = "of several frames or pages, of which the first counts"
+# What is remarked of pictures; `remarks.REMARKS` says it in words.
+DEEP = "over_8_bits"
+TRANSPARENT = "transparent"
+SEVERAL = "several_frames"
 
 NO_PICTURE = "no picture"
 

@@ -3,7 +3,7 @@
 import glob
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Split:
         content: a hash of what they contain, once it has been computed; of a stream, of its files.
         untyped: whether they come from a file that knows no types, so that every cell is a text.
         left_out: how many rows were taken out as bad.
+        remarks: what was done to how many of them that their owner may not expect (see `remarks.REMARKS`).
     """
 
     rows: Dataset | IterableDataset
@@ -43,6 +44,7 @@ class Split:
     content: str = ""
     untyped: bool = False
     left_out: int = 0
+    remarks: dict[str, int] = field(default_factory=dict)
 
     @property
     def features(self) -> dict[str, Any]:
@@ -168,11 +170,11 @@ def load_folder(name: str, args: DataArguments, streaming: bool) -> Split:
     tables = [path for each in TABLES if (path := existing(name) / each).is_file()]
     if tables:
         split = load_files(list(map(str, tables)), DataArguments(), streaming=False)
-        split.rows = load_listed(name, tables, split.rows, split.content, skip=skip)
+        split.rows, split.left_out = load_listed(name, tables, split.rows, split.content, skip=skip)
         split.where = f"'{name}'"
     else:
-        rows, content = load_pictures(name, skip=skip)
-        split = Split(rows, f"'{name}'", content)
+        rows, content, left_out = load_pictures(name, skip=skip)
+        split = Split(rows, f"'{name}'", content, left_out=left_out)
     if streaming:
         split.rows = split.rows.to_iterable_dataset()
     return split

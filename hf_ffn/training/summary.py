@@ -7,6 +7,7 @@ from datasets import Dataset
 
 from .label_columns import LabelColumn, rows_of
 from .labels import Labels, count_labels
+from .remarks import REMARKS
 from .sources import Split
 
 # Data may have thousands of labels, of which so many are said.
@@ -23,6 +24,7 @@ class PartSummary:
         left_out: rows that were taken out as bad.
         counts: how often each label occurs, in their order; empty in a stream, and where numbers are predicted.
         numbers: the least and the greatest, where numbers are predicted.
+        remarks: what was done to how many, by REMARKS.
     """
 
     where: str
@@ -30,17 +32,19 @@ class PartSummary:
     left_out: int
     counts: dict[str, int]
     numbers: tuple[float, float] | None
+    remarks: dict[str, int]
 
     @classmethod
     def of(cls, split: Split, label: LabelColumn, labels: Labels) -> "PartSummary":
         """Of a split from which bad rows were taken out already."""
         if not isinstance(split.rows, Dataset):
-            return cls(split.where, None, 0, {}, None)
+            return cls(split.where, None, 0, {}, None, {})
         numbers = None
         if label.task == "regression":
             values = [float(label.value_in(row)) for row in rows_of(split.rows, list(label.columns))]
             numbers = min(values), max(values)
-        return cls(split.where, len(split.rows), split.left_out, count_labels(split, label, labels), numbers)
+        counts = count_labels(split, label, labels)
+        return cls(split.where, len(split.rows), split.left_out, counts, numbers, split.remarks)
 
     def __str__(self) -> str:
         if self.samples is None:
@@ -51,7 +55,8 @@ class PartSummary:
         if self.numbers:
             said = [f"from {self.numbers[0]:g} to {self.numbers[1]:g}"]
         left_out = f", {self.left_out:,} left out as bad" if self.left_out else ""
-        return f"{self.samples:,} samples of {self.where}{left_out}: {', '.join(said)}"
+        remarks = "".join(f"; {number:,} {REMARKS[name]}" for name, number in self.remarks.items() if number)
+        return f"{self.samples:,} samples of {self.where}{left_out}: {', '.join(said)}{remarks}"
 
     def facts(self) -> dict[str, Any]:
         """For the results, without where the data lay."""
@@ -60,6 +65,7 @@ class PartSummary:
             facts
             | ({"labels": self.counts} if self.counts else {})
             | ({"numbers": list(self.numbers)} if self.numbers else {})
+            | self.remarks
         )
 
 

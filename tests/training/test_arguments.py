@@ -99,7 +99,7 @@ def test_impossible_arguments_are_refused(flags: list[str], says: str) -> None:
         ("learning-rate: 1e-4\nrevision: 0123\nhub_model_id: '1.0'", {
             "learning_rate": 1e-4, "revision": "0123", "hub_model_id": "1.0"}),
         ("delimiter: '-'", {"delimiter": "-"}),
-        ("", {"max_length": 128}),
+        ("", {"max_length": None}),
     ],
 )  # fmt: skip
 def test_words_in_a_file_mean_what_the_argument_takes(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:

@@ -160,6 +160,23 @@ def test_a_broken_image_is_named_or_skipped(folder: Path, messages: pytest.LogCa
     assert "cat/5.png" in messages.text
 
 
+def test_what_is_done_to_images_is_counted_and_said(folder: Path, messages: pytest.LogCaptureFixture) -> None:
+    Image.new("RGBA", (8, 8)).save(folder / "cat" / "1.png")
+    Image.new("LA", (8, 8)).save(folder / "cat" / "3.png")
+    Image.fromarray(np.full((8, 8), 65535, np.uint16)).save(folder / "test" / "2.png")
+    (folder / "test" / "notes.txt").write_text("text")
+    given = {"on_bad_sample": "skip", "validation_dir": str(folder)}
+    summary = load(folder, **given).summary
+    told = summary.facts()["train"]
+    assert (told["left_out"], told["transparent"], told["over_8_bits"]) == (1, 2, 1)
+    assert "1 left out as bad" in str(summary)
+    assert "; 2 transparent images, put on white" in str(summary)
+    stream = load(folder, streaming=True, **given).train
+    for row in stream:  # type: ignore[attr-defined]
+        stream.prepare(row)  # type: ignore[union-attr]
+    assert "images': there are transparent images, put on white" in messages.text
+
+
 def test_a_stream_of_images_is_what_the_whole_is(folder: Path) -> None:
     whole, streamed = (load(folder, validation_dir=str(folder), streaming=streaming) for streaming in (False, True))
     assert isinstance(streamed.train, StreamSamples)

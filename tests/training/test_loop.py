@@ -102,7 +102,7 @@ def trained(
     rows, collate = texts(labels, lengths)
     names = None if task == "regression" else [f"class {i}" for i in range(3)]
     data = SimpleNamespace(task=task, train=rows, evaluation=rows, labels=names, collate=collate,
-                           lengths=[len(row["input_ids"]) for row in rows])  # fmt: skip
+                           lengths=[len(row["input_ids"]) for row in rows], windows=None)  # fmt: skip
     args = TrainingArguments(
         output_dir=str(tmp_path / f"{task}-{per_device}x{accumulation}"),
         per_device_train_batch_size=per_device,
@@ -312,7 +312,7 @@ def test_images_go_through_the_same_loop(tmp_path: Path) -> None:
                 "labels": torch.stack([s["labels"] for s in samples]), "ids": torch.arange(len(samples))}  # fmt: skip
 
     data = SimpleNamespace(task="image-classification", train=rows, evaluation=rows, labels=["a", "b"],
-                           collate=collate, lengths=None)  # fmt: skip
+                           collate=collate, lengths=None, windows=None)  # fmt: skip
     args = TrainingArguments(output_dir=str(tmp_path), per_device_train_batch_size=3, num_train_epochs=2)
     model = FFNForImageClassification(FFNVisionConfig(**BLOCK, image_size=8, patch_size=4, num_labels=2))
     kept: list[nn.Module] = []
