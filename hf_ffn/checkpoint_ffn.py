@@ -10,6 +10,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -76,10 +77,16 @@ def read_raw_config(source: str | os.PathLike | None, kwargs: dict[str, Any]) ->
         if not raw_config:
             raise FileNotFoundError(f"'{source}' has no config.json, or an empty one")
         return completed(raw_config, source, kwargs)
-    except OSError:
-        if kwargs.get("config") is None:
-            raise
-        return {}
+    except OSError as error:
+        if kwargs.get("config") is not None:
+            return {}
+        # Folders of sentence-transformers, as they were until 2021
+        for inner in sorted(Path(source).glob("0_*/config.json")):
+            raise FileNotFoundError(
+                f"'{source}' has no config.json: the encoder is in its folder '{inner.parent.name}'. Give that one, "
+                f"or turn the whole into ours with `hf-ffn convert`"
+            ) from error
+        raise
 
 
 def completed(config_dict: dict[str, Any], source: str | os.PathLike, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
-from transformers.utils import cached_file, logging
+from transformers.utils import logging
 
-from .checkpoint_ffn import hub_keywords, read_raw_config
+from .checkpoint_ffn import read_raw_config
 from .digest import model_digest
 from .families import FAMILIES, Family
 from .folders_ffn import refuse_unwritable, staged_folder
@@ -32,8 +32,17 @@ from .modeling_ffn_vision import (
     FFNVisionModel,
 )
 from .registry_ffn import FOREIGN_FAMILIES, unknown_family
+from .sentence_files import (
+    ENCODER_SETTINGS,
+    MODULES,
+    SETTINGS,
+    encoder_place,
+    modules_for,
+    read_sentence_modules,
+)
 from .tasks import HEADS
 from .ties_ffn import written_out
+from .tokenizer_files import can_be_found, find_file
 
 if TYPE_CHECKING:
     from .equivalence import EquivalenceReport
@@ -102,7 +111,12 @@ def model_class_for(
     if its_family is not None:
         reads = {theirs: ours for ours, theirs in its_family.heads.items()} | its_family.also_reads
         architecture = its_family.architecture(raw_config)
-    return ours_by_name.get(reads.get(architecture, architecture), tasks["base"])
+    ours = ours_by_name.get(reads.get(architecture, architecture), tasks["base"])
+    if its_family is not None and ours is tasks.get("masked-lm"):
+        # sentence-transformers keeps the name of the class that a model was pretrained with, and not its head.
+        modules = read_sentence_modules(source, **hub_kwargs)
+        return tasks["base"] if modules and modules.class_name == tasks["base"].__name__ else ours
+    return ours
 
 
 def family_of_config(raw_config: dict[str, Any]) -> Family | None:
@@ -200,8 +214,9 @@ def export_pretrained(
 ) -> None:
     """Write a model of ours as a checkpoint of its original family, which the family's own classes load.
 
-    Weights, configuration, and the tokenizer or image processor where the model's own folder has one. The tensors of
-    an unchanged model are those of the checkpoint that it was converted from, bit for bit.
+    Weights, configuration, and what the model's own folder has beside them: tokenizer, image processor, and modules of
+    sentence-transformers. The tensors of an unchanged model are those of the checkpoint that it was converted from,
+    bit for bit.
 
     Args:
         model: one of ours.
@@ -215,7 +230,8 @@ def export_pretrained(
     refuse_same_folder(model.config.name_or_path, folder)
     with staged_folder(folder) as stage:
         write_source_format(model, stage, family, max_shard_size)
-        copy_processor(model.config.name_or_path, stage)
+        copy_companions(model, model.config.name_or_path, stage)
+        say_what_stays(folder, stage)
 
 
 def write_source_format(
@@ -257,16 +273,29 @@ def copy_processor(source: str | os.PathLike, folder: Path, **hub_kwargs: Any) -
     return [*brought, "image processor"] if found else brought
 
 
-def find_file(source: str | os.PathLike, name: str, hub_kwargs: dict[str, Any]) -> str | None:
-    """The path of a checkpoint's file (of a folder or a Hub id), or None where it has none of that name."""
-    if not str(source):
-        return None
-    quiet = {
-        "_raise_exceptions_for_gated_repo": False,
-        "_raise_exceptions_for_missing_entries": False,
-        "_raise_exceptions_for_connection_errors": False,
-    }
-    return cached_file(source, name, **quiet, **hub_keywords(hub_kwargs))
+def copy_companions(model: FFNPreTrainedModel, source: str | os.PathLike, folder: Path, **hub_kwargs: Any) -> None:
+    """Bring along what lies beside a checkpoint's weights and fits a model that was made from it.
+
+    Args:
+        model: loaded from there, and maybe trained since.
+        source: a folder or a Hub id; empty for none.
+        folder: to write to.
+        hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
+    """
+    if str(source) and not can_be_found(source):
+        logger.warning(f"'{source}' is there no more, so that what lay beside its weights does not come along")
+    copy_processor(source, folder, **hub_kwargs)
+    modules = modules_for(model, source, **hub_kwargs)
+    if modules is not None:
+        modules.write(folder)
+
+
+def say_what_stays(folder: str | os.PathLike, stage: Path) -> None:
+    """Warn of what an earlier checkpoint left in a folder, where the one that is written now brings nothing of it."""
+    known = (*TOKENIZER_FILES, *IMAGE_PROCESSOR_FILES, MODULES, SETTINGS, *ENCODER_SETTINGS)
+    stay = sorted(name for name in known if (Path(folder) / name).is_file() and not (stage / name).exists())
+    if stay:
+        logger.warning(f"'{folder}' keeps from before: {', '.join(stay)}. Take away what is not this model's")
 
 
 def convert(
@@ -280,6 +309,8 @@ def convert(
     **hub_kwargs: Any,
 ) -> "tuple[FFNPreTrainedModel, EquivalenceReport | None]":
     """Convert a checkpoint of another family to a folder of ours: weights, configuration, code, tokenizer, proof.
+
+    What sentence-transformers keeps beside an encoder comes along as well.
 
     Args:
         source: a folder or a Hub id.
@@ -301,6 +332,7 @@ def convert(
 
     refuse_same_folder(source, folder)
     refuse_unwritable(folder)
+    hub_kwargs = encoder_place(source, hub_kwargs)
     model_class = model_class_for(source, task, family, **hub_kwargs)
     model = model_class.from_pretrained(source, dtype=dtype, family=family, **hub_kwargs)
     report = verify(source, model, family=family, **hub_kwargs) if check else None
@@ -308,7 +340,8 @@ def convert(
         raise NotEquivalentError(report)
     with staged_folder(folder) as stage:
         model.save_pretrained(stage)
-        copy_processor(source, stage, **hub_kwargs)
+        copy_companions(model, source, stage, **hub_kwargs)
+        say_what_stays(folder, stage)
         if report is not None:
             report.model_sha256 = model_digest(stage)
             (stage / "equivalence.json").write_text(report.to_json() + "\n", encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .checkpoint_ffn import open_tensors, read_raw_config, weight_files
-from .families.family import CONFIG_CLASSES, HOW_IT_RUNS
+from .families.family import CONFIG_CLASSES, HOW_IT_RUNS, SCORING
 from .registry_ffn import unknown_family
 
 # The entry of a file of facts that says which model they are about.
@@ -19,6 +19,7 @@ DIGEST = "model_sha256"
 # Entries of a configuration that say where a model comes from, what it is called or what it gives out.
 _NOT_COMPUTED = {
     *HOW_IT_RUNS,
+    *SCORING,
     *("architectures", "auto_map", "id2label", "label2id", "source_config", "source_family", "transformers_version"),
     *("chunk_size_feed_forward", "output_attentions", "output_hidden_states", "return_dict"),
 }

@@ -29,6 +29,7 @@ from .families.family import HOW_IT_RUNS, stated
 from .labels_ffn import in_order
 from .loading_ffn import converted, transformers_report_silenced
 from .modeling_ffn import EncoderBlock
+from .sentence_files import encoder_place
 
 # Fields that say where a model comes from or what it gives out, and not what it computes.
 _NOT_COMPARED = (
@@ -84,6 +85,7 @@ def verify(
     Raises:
         ValueError: `source` is of no family that converts.
     """
+    hub_kwargs = encoder_place(source, hub_kwargs)
     raw_config = read_raw_config(source, {**hub_kwargs, "family": family})
     its_family = family_of_config(raw_config)
     model_class = model_class_for(source, family=family, **hub_kwargs)

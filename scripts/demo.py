@@ -20,7 +20,7 @@ import torch
 import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, BertModel, PreTrainedModel, PreTrainedTokenizerBase
+from sentence_transformers import SentenceTransformer
 
 from hf_ffn import FeedForward, FFNTextModel, convert, export_pretrained
 from hf_ffn.hub.stage import StageError, case_of, isolated
@@ -86,9 +86,10 @@ def main() -> None:
     report.plot(OUT / "equivalence.png")
 
     say(2, "Do sentence embeddings rank their neighbours as the original's do?")
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    original = BertModel.from_pretrained(source)
-    similarity = {name: similarities(each, tokenizer) for name, each in (("original", original), ("hf_ffn", model))}
+    vectors = {name: sentence_vectors(place) for name, place in (("original", source), ("hf_ffn", folder))}
+    cosine = torch.nn.functional.cosine_similarity(vectors["original"], vectors["hf_ffn"]).min().item()
+    print(f"  sentence-transformers loads both folders; the two vectors of a sentence have a cosine of {cosine:.6f}")
+    similarity = {name: each @ each.T for name, each in vectors.items()}
     ranks = {name: each.argsort(descending=True) for name, each in similarity.items()}
     same_ranks = torch.equal(ranks["original"], ranks["hf_ffn"])
     for index in (0, 3, 6, 8):
@@ -121,6 +122,7 @@ def main() -> None:
     ok = (
         report.ok
         and same_ranks
+        and cosine > 1 - 1e-5
         and loads_elsewhere
         and loads_from_hub
         and same == total
@@ -129,6 +131,7 @@ def main() -> None:
     summary = {
         "equivalent": report.ok,
         "same_neighbours": same_ranks,
+        "cosine": cosine,
         "loads_without_hf_ffn": loads_elsewhere,
         "tensors_back": f"{same}/{total}",
         "accuracy": results["accuracy"],
@@ -140,6 +143,7 @@ def main() -> None:
 Summary
   BERT and its conversion compute the same, bit for bit:             {yes(report.ok)}
   Each sentence's neighbours come in the same order:                 {yes(same_ranks)}
+  sentence-transformers gives it the same vectors (least cosine):    {cosine:.6f}
   The saved model loads and computes the same without hf_ffn:        {yes(loads_elsewhere)}
   Exported again, the BERT checkpoint has the tensors it began with: {yes(same == total)}
   The feed-forward blocks hold {in_blocks / in_encoder:.0%} of the encoder's {in_encoder:,} parameters.
@@ -162,15 +166,9 @@ def yes(value: bool) -> str:
     return "yes" if value else "NO"
 
 
-@torch.no_grad()
-def similarities(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> torch.Tensor:
-    """Cosine similarity of every two sentences, `(sentences, sentences)`, from mean-pooled token vectors."""
-    batch = tokenizer(SENTENCES, padding=True, return_tensors="pt")
-    hidden_states = model(**batch).last_hidden_state
-    mask = batch["attention_mask"].unsqueeze(-1)
-    embeddings = (hidden_states * mask).sum(dim=1) / mask.sum(dim=1)
-    embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
-    return embeddings @ embeddings.T
+def sentence_vectors(folder: Path) -> torch.Tensor:
+    """The sentences' vectors, `(sentences, hidden_size)`, pooled and normalised as the folder's own files say."""
+    return SentenceTransformer(str(folder), device="cpu").encode(SENTENCES, convert_to_tensor=True)
 
 
 def plot_similarities(similarity: torch.Tensor, path: Path) -> None:

@@ -1,6 +1,7 @@
 """Whole folders: converted, exported, and left alone where that fails."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,18 @@ def test_the_tokenizer_comes_along_both_ways(save_source: Save, tmp_path: Path) 
     assert AutoTokenizer.from_pretrained(tmp_path / "out")("hello, worlds")["input_ids"] == expected
     export_pretrained(FFNTextModel.from_pretrained(tmp_path / "out"), tmp_path / "back")
     assert AutoTokenizer.from_pretrained(tmp_path / "back")("hello, worlds")["input_ids"] == expected
+
+
+def test_a_model_whose_folder_is_gone_is_exported_without_what_lay_beside(
+    save_source: Save, tmp_path: Path, messages: pytest.LogCaptureFixture
+) -> None:
+    folder = save_source("BertModel")
+    add_tokenizer(folder)
+    model = FFNTextModel.from_pretrained(folder)
+    shutil.rmtree(folder)
+    export_pretrained(model, tmp_path / "back")
+    assert (tmp_path / "back" / "model.safetensors").exists()
+    assert f"'{folder}' is there no more" in messages.text
 
 
 def test_the_image_processor_comes_along_both_ways(save_source: Save, tmp_path: Path) -> None:

@@ -21,6 +21,10 @@ logger = logging.get_logger(__name__)
 # Fields of every configuration that mean the same everywhere, and are carried over as they are.
 COMMON_FIELDS = ("id2label", "label2id", "problem_type", "dtype")
 
+# What sentence-transformers writes into a cross encoder's config.json (before its version 4, and since): how it turns
+# logits into scores. It looks for that in ours too.
+SCORING = ("sbert_ce_default_activation_function", "sentence_transformers")
+
 # Entries of a config.json that describe the file and not the model; saving writes them anew.
 NOT_KEPT = ("architectures", "model_type", "num_labels", "torch_dtype", "transformers_version")
 
@@ -180,8 +184,10 @@ class Family:
         known = {*self.fields.values(), *NOT_KEPT} | (set() if beside else {*COMMON_FIELDS})
         rest = {name: value for name, value in config_dict.items() if name not in known and name[0] != "_"}
         rest |= {BESIDE: beside} if beside else {}
+        scoring = {name: rest.pop(name) for name in SCORING if name in rest}
         return {
             **ours,
+            **scoring,
             **self.fixed,
             "model_type": self.native_type,
             "source_family": self.name,
@@ -253,6 +259,7 @@ class Family:
             said = [f"{name}={stated(config, name)!r}" for name in lost]
             logger.warning(f"{self.name}'s config.json has no place for what only training reads: {', '.join(said)}")
         theirs |= self.computed.write(config) if self.computed is not None else {}
+        theirs |= {name: getattr(config, name) for name in SCORING if hasattr(config, name)}
         common = {name: stated(config, name) for name in COMMON_FIELDS}
         if self.nested is not None and model_type == self.nested[0]:
             return AutoConfig.for_model(model_type, **{**beside, **common, self.nested[1]: theirs})

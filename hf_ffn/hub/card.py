@@ -88,6 +88,7 @@ def card_data(facts: Facts, details: CardDetails, repo_id: str) -> ModelCardData
     relation = details.base_model_relation or told_relation(facts)
     datasets = details.datasets or ([facts.dataset] if facts.dataset else None)
     results = eval_results(facts)
+    of_sentences = ["sentence-transformers"] if facts.has_sentence_modules else []
     return ModelCardData(
         license=details.license,
         language=details.language,
@@ -97,7 +98,7 @@ def card_data(facts: Facts, details: CardDetails, repo_id: str) -> ModelCardData
         metrics=sorted({result.metric_type for result in results}) or None,
         library_name="transformers",
         pipeline_tag=pipeline_tag(facts),
-        tags=["hf_ffn", "custom_code", *details.tags],
+        tags=["hf_ffn", "custom_code", *of_sentences, *details.tags],
         eval_results=results or None,
         model_name=repo_id.split("/")[-1] if results else None,
     )

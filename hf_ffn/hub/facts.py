@@ -11,6 +11,7 @@ from ..conversion import IMAGE_PROCESSOR_FILES, TASKS, TOKENIZER_FILES, model_cl
 from ..digest import DIGEST, is_about, model_digest
 from ..equivalence import Check, EquivalenceReport
 from ..modeling_ffn import FFNPreTrainedModel
+from ..sentence_files import MODULES
 from .details import is_repo_id
 
 # Data that come with hf_ffn (`hf_ffn.training.embedded`, which needs more packages), and have no page on the Hub.
@@ -51,6 +52,7 @@ class Facts:
         has_tokenizer: whether a tokenizer lies in the folder.
         has_image_processor: whether an image processor does.
         has_feature_extractor: whether what makes spectrograms of sounds does.
+        has_sentence_modules: whether sentence-transformers loads the folder, with its modules.
         left_out: files of facts that are there and not about this model, each with the reason.
     """
 
@@ -63,6 +65,7 @@ class Facts:
     has_tokenizer: bool
     has_image_processor: bool
     has_feature_extractor: bool
+    has_sentence_modules: bool
     left_out: dict[str, str]
 
     @property
@@ -123,6 +126,7 @@ def gather(folder: Path, source: Path | None = None) -> Facts:
         has_tokenizer=any((folder / name).is_file() for name in TOKENIZER_FILES),
         has_image_processor=not all(for_sounds),
         has_feature_extractor=any(for_sounds),
+        has_sentence_modules=(folder / MODULES).is_file(),
         left_out=left_out,
     )
 

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from ..conversion import copy_processor, model_class_for, refuse_same_folder
+from ..conversion import copy_companions, model_class_for, refuse_same_folder
 from ..digest import DIGEST, model_digest
 from ..equivalence import example_inputs
 from ..folders_ffn import refuse_unwritable, staged_folder
 from ..modeling_ffn import FFNPreTrainedModel
+from ..sentence_files import encoder_place
 from .card import make_card, public_arguments
 from .details import CardDetails, is_repo_id
 from .facts import PUBLIC_RECORD, Facts, gather
@@ -95,10 +96,11 @@ def stage(
     details = replace(details, repo_id=details.repo_id or stand_in(Path(out)))
     refuse_unwritable(out)
     refuse_to_lose(Path(out))
+    hub_kwargs = encoder_place(source, hub_kwargs)
     model = model_class_for(source, **hub_kwargs).from_pretrained(source, dtype="auto", **hub_kwargs).eval()
     with staged_folder(out, replace=True) as folder:
         model.save_pretrained(folder, max_shard_size=max_shard_size)
-        copy_processor(source, folder, **hub_kwargs)
+        copy_companions(model, source, folder, **hub_kwargs)
         facts = gather(folder, Path(source))
         write_facts(facts, Path(source), folder)
         card = make_card(facts, details)

@@ -21,9 +21,11 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from .. import __version__
+from ..families.family import SCORING
 from ..folders_ffn import staged_folder
 from ..modeling_ffn import FFNPreTrainedModel
 from ..packed_products import has_bfloat16
+from ..sentence_files import SentenceModules, has_new_head, modules_for
 from .arguments import DataArguments, ModelArguments, TrainingArguments, without_token
 from .checkpoints import check_same_run, prepare_output_folder, record_model
 from .class_weights import class_weights
@@ -194,7 +196,7 @@ def finetune(
         accelerator.init_trackers(folder.name, config=plain)
 
     trained = prepare_for_training(model, model_args, args)
-    save = saver(accelerator, folder, processor)
+    save = saver(accelerator, folder, processor, sentence_modules(model, model_args))
 
     def after_epoch(each: nn.Module, epoch: int) -> None:
         if share is not None and args.hub_strategy == "epoch":
@@ -277,8 +279,22 @@ def prepare_for_training(model: FFNPreTrainedModel, model_args: ModelArguments, 
     return trained
 
 
-def saver(accelerator: Accelerator, folder: Path, processor: Any | None) -> Callable[[nn.Module, str], None]:
-    """How this run saves a model, with its processor, into a folder within its own (or its own, for "")."""
+def sentence_modules(model: FFNPreTrainedModel, args: ModelArguments) -> SentenceModules | None:
+    """What sentence-transformers keeps beside the checkpoint and the trained model still fits; drops what does not."""
+    if args.model_name_or_path is None:
+        return None
+    if has_new_head(model):
+        # How the old head's logits became scores
+        for name in [name for name in SCORING if hasattr(model.config, name)]:
+            delattr(model.config, name)
+    where = {} if args.revision is None else {"revision": args.revision}
+    return modules_for(model, args.model_name_or_path, **where)
+
+
+def saver(
+    accelerator: Accelerator, folder: Path, processor: Any | None, modules: SentenceModules | None
+) -> Callable[[nn.Module, str], None]:
+    """How this run saves a model, with what lies beside it, into a folder within its own (or its own, for "")."""
 
     def save(model: nn.Module, name: str) -> None:
         unwrapped = accelerator.unwrap_model(model, keep_torch_compile=False)
@@ -293,6 +309,8 @@ def saver(accelerator: Accelerator, folder: Path, processor: Any | None) -> Call
                 save_merged(unwrapped, stage)
             if processor is not None:
                 processor.save_pretrained(stage)
+            if modules is not None:
+                modules.write(stage)
 
     return save
 
