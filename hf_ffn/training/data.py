@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .arguments import DataArguments
 from .images import ImageColumns, ImagePreparation, broken, check_images, collate_images
-from .label_columns import LabelColumn, decide, values_of, written
+from .label_columns import LabelColumn, are_lists, decide, is_mixed, is_text, values_of
 from .labels import (
     Labels,
     at_most,
@@ -91,7 +91,7 @@ def load_text_data(
     splits = [split for split in (train, evaluation) if split is not None]
     words = any(hasattr(split.features.get(columns.text), "feature") for split in splits)
     label = decide(splits, columns.labels, args.task, words=words, known=known_labels)
-    refuse_words_in_cells(splits, columns.text, label)
+    refuse_odd_texts(splits, columns.text, label)
     task = label.task
     check_tokenizer(tokenizer, task)
     check_length(tokenizer, max_length, pairs=columns.pair is not None)
@@ -143,18 +143,20 @@ def summary(inputs: str, label: LabelColumn, labels: Labels, train: Split, evalu
     return DataSummary(label.task, inputs, label.described(), *parts)
 
 
-def refuse_words_in_cells(splits: list[Split], text: str, label: LabelColumn) -> None:
-    """Refuse lists of words in a file that knows no lists: their brackets would be read as text.
+def refuse_odd_texts(splits: list[Split], text: str, label: LabelColumn) -> None:
+    """Refuse what would be read as texts and is something else.
 
     Raises:
-        ValueError: where they are.
+        ValueError: lists of words that are written as texts, or texts mixed with numbers.
     """
-    untyped = [split for split in splits if split.untyped and isinstance(split.rows, Dataset)]
-    for split in untyped if label.cells == "list" else ():
-        if written(values_of(split, text)) == "list":
+    for split in splits:
+        if is_mixed(split.features.get(text)):
+            raise ValueError(f"{split.where}: column '{text}' holds texts in some rows and something else in others")
+        lists = label.cells == "list" and isinstance(split.rows, Dataset) and is_text(split, text)
+        if lists and are_lists(values_of(split, text)):
             raise ValueError(
-                f"{split.where}: columns '{text}' and '{label.name}' hold lists, which a CSV file cannot tell from "
-                f"texts: write words and their labels as JSON lines or parquet"
+                f"{split.where}: columns '{text}' and '{label.name}' hold lists that are written as texts: write "
+                f"words and their labels as lists, in JSON lines or parquet"
             )
 
 
@@ -334,7 +336,9 @@ def content_hash(rows: Dataset) -> str:
                 digest.update(pc.list_value_length(values).to_numpy().tobytes())
                 values = pc.list_flatten(values)
             array = values.to_numpy()
-            digest.update(json.dumps(array.tolist()).encode() if array.dtype == object else array.tobytes())
+            digest.update(
+                json.dumps(array.tolist(), default=str).encode() if array.dtype == object else array.tobytes()
+            )
     return digest.hexdigest()
 
 

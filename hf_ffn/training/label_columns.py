@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 from datasets import ClassLabel, Dataset, Value
@@ -55,9 +56,8 @@ class LabelColumn:
         """The same labels as this split stores them."""
         if len(self.columns) > 1:
             return self
-        return replace(
-            self, feature=element_type(split, self.columns[0]), cells=self.cells if split.untyped else "text"
-        )
+        cells = self.cells if split.untyped or self.cells == "list" else "text"
+        return replace(self, feature=element_type(split, self.columns[0]), cells=cells)
 
     def value_in(self, row: dict[str, Any]) -> Any:
         """A row's label, or list of labels."""
@@ -72,7 +72,7 @@ class LabelColumn:
         """The name of one class."""
         if isinstance(self.feature, ClassLabel) and not self.flags:
             return self.feature.int2str(value)
-        if isinstance(value, float) and value.is_integer():
+        if isinstance(value, (float, Decimal)) and value % 1 == 0:
             return str(int(value))
         return str(value).strip().split(".")[0] if self.cells == "whole" else str(value)
 
@@ -200,7 +200,7 @@ def is_number(value: Any) -> bool:
 
 def problem_in_element(value: Any) -> str | None:
     """What is wrong with one label that should have a name or a number, if anything."""
-    if isinstance(value, (str, bool, int, float)):
+    if isinstance(value, (str, bool, int, float, Decimal)):
         return None
     return f"a label of a kind that cannot be learnt ({type(value).__name__}, {value})"
 
@@ -224,6 +224,13 @@ def written(cells: Iterable[str | None]) -> str:
         return kinds.pop()
     # 01 beside 1 is a name. What has a fraction is none, however it is written.
     return "fraction" if "fraction" in kinds and kinds <= {"whole", "number", "fraction"} else "text"
+
+
+def are_lists(cells: Iterable[str | None]) -> bool:
+    """Whether all cells that are there hold lists."""
+    # One other ends the search: texts are many, and lists are rare.
+    kinds = (kind_of(cell) == "list" for cell in cells if cell is not None)
+    return next(kinds, False) and all(kinds)
 
 
 def kind_of(cell: str) -> str:
@@ -269,6 +276,8 @@ def decide(
     for split in splits:
         refuse_odd_type(split, column)
     cells = written(value for split in whole if split.untyped for value in values_of(split, column))
+    if are_lists(value for split in whole if is_text(split, column) for value in values_of(split, column)):
+        cells = "list"  # as text, in whatever format
     is_list = cells == "list" or any(hasattr(split.features.get(column), "feature") for split in splits)
     if task is None and words:
         task = "token-classification"
@@ -312,6 +321,11 @@ def refuse_odd_type(split: Split, column: str) -> None:
         )
     if hasattr(kind, "feature"):
         raise ValueError(f"{split.where}: column '{column}' holds lists of lists, and labels are lists at most")
+    if is_mixed(kind):
+        raise ValueError(
+            f"{split.where}: column '{column}' holds texts in some rows and numbers or lists in others, which get "
+            f'mixed up: write all of one kind, as "1" beside "a"'
+        )
     dtype = kind.dtype if isinstance(kind, Value) else ""
     if dtype.startswith(("timestamp", "date", "time", "duration", "binary", "large_binary")):
         raise ValueError(
@@ -320,10 +334,21 @@ def refuse_odd_type(split: Split, column: str) -> None:
         )
 
 
+def is_text(split: Split, column: str) -> bool:
+    """Whether a column's type is that of texts."""
+    feature = split.features.get(column)
+    return isinstance(feature, Value) and "string" in feature.dtype
+
+
+def is_mixed(kind: Any) -> bool:
+    """Whether a column's type is that of JSON of any kind, of which `datasets` reads "01" and 1 as the same."""
+    return getattr(kind, "_type", None) == "Json"
+
+
 def has_fraction(split: Split, column: str) -> bool:
     """Whether a column is of numbers, and one of them is not whole; missing ones do not count."""
     feature = split.features.get(column)
-    if not isinstance(feature, Value) or not feature.dtype.startswith("float"):
+    if not isinstance(feature, Value) or not feature.dtype.startswith(("float", "decimal")):
         return False
     return any(value is not None and value == value and value % 1 != 0 for value in values_of(split, column))
 

@@ -227,7 +227,8 @@ def load(what: str, *args: Any, loader: Callable[..., Any] = load_dataset, **kwa
 def with_positions(rows: Dataset | IterableDataset) -> Dataset | IterableDataset:
     """Give each row its number, counted from 0; in a stream of several files, as they are read."""
     if isinstance(rows, Dataset):
-        return rows.add_column(ID, list(range(len(rows))))
+        others = [name for name in rows.column_names if name != ID]
+        return rows.select_columns(others).add_column(ID, list(range(len(rows))))
     features = None
     if rows.features is not None:
         for name, feature in rows.features.items():

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
+import pandas
 import pytest
 import torch
 from PIL import Image
@@ -42,6 +45,7 @@ def learnt(data: TaskData) -> dict[int, Any]:
         ([[0.0, 10.0], [2.0]], "multi-label", ["0", "2", "10"], [[1, 0, 1], [0, 1, 0]]),
         ([[0], [1]], "multi-label", ["0", "1"], [[1, 0], [0, 1]]),
         ([["b", "a"], ["c"]], "multi-label", ["a", "b", "c"], [[1, 1, 0], [0, 0, 1]]),
+        (["[0, 1, 1]", "[1, 0, 0]"], "multi-label", ["0", "1", "2"], [[0, 1, 1], [1, 0, 0]]),
         ([True, False], "single-label", ["False", "True"], [1, 0]),
         ([0.0, 2.0, 10.0], "single-label", ["0", "2", "10"], [0, 1, 2]),
         ([-1, 1], "single-label", ["-1", "1"], [0, 1]),
@@ -207,6 +211,8 @@ def test_0_or_1_lists_take_the_names_of_the_columns_classes(
         ([[0, None, 1], [1, 0, 0]], {}, "no label in rows 0, 2"),
         ([{"toxic": 1, "threat": 0}], {}, "column 'label' holds toxic, threat in each row: make a column of 0 or 1"),
         ([[[0, 1]], [[1, 0]]], {}, "column 'label' holds lists of lists"),
+        (["01", 1], {}, "column 'label' holds texts in some rows and numbers or lists in others"),
+        ([["01"], [1]], {}, "column 'label' holds texts in some rows and numbers or lists in others"),
         (["2020-01-01", "2021-01-01"], {}, r"column 'label' was read as timestamp\[s\]"),
         ([0, 1], {"label_column": "label,other"}, "no column 'other'"),
         (
@@ -237,7 +243,7 @@ def test_lists_in_csv_that_cannot_be_read_are_refused(load: Load) -> None:
         ValueError, match="a label that is not a list in column 'label', for task multi-label, in rows"
     ):
         load("text,label\n" + "good,[0 1 1]\nbad,[1 0 0]\n" * 6, name="train.csv")
-    with pytest.raises(ValueError, match="columns 'text' and 'label' hold lists, which a CSV file cannot tell"):
+    with pytest.raises(ValueError, match="columns 'text' and 'label' hold lists that are written as texts"):
         load("text,label\n" + "\"['good', 'film']\",\"['O', 'A']\"\n" * 9, name="train.csv")
 
 
@@ -245,13 +251,40 @@ def test_columns_of_the_users_that_are_called_as_ours_change_nothing(load: Load)
     plain = rows([[0, 2], [1], []])
     strange: dict[str, Any] = {
         "input_ids": "x", "token_type_ids": [0.5], "attention_mask": True, "labels": {"a": 1}, "length": None,
-        "id": [], "ids": "y", "idx": 1,
+        "id": [], "ids": "y", "idx": 1, "__id__": "z",
     }  # fmt: skip
     ours, others = load(plain), load([{**row, **strange} for row in plain], name="more.jsonl")
     for i in range(len(ours.evaluation)):
         assert others.evaluation[i] == ours.evaluation[i]
     assert others.train[0] == ours.train[0]  # type: ignore[index]
     assert others.lengths == ours.lengths
+
+
+def test_texts_and_labels_may_lie_in_columns_called_as_ours(load: Load) -> None:
+    table = [{"input_ids": row["text"], "attention_mask": row["label"], "text": 1} for row in rows(["x", "y"])]
+    named = load(table, text_column="input_ids", label_column="attention_mask", name="named.jsonl")
+    usual = load(rows(["x", "y"]))
+    assert [named.train[i] for i in range(8)] == [usual.train[i] for i in range(8)]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "targets"),
+    [
+        ([Decimal("1.00"), Decimal("10.00")], "single-label", [0, 1]),
+        ([Decimal("1.25"), Decimal("10.00")], "regression", [1.25, 10.0]),
+        (pandas.Categorical(["b", "a"]), "single-label", [1, 0]),
+        ([np.array([0, 1, 1], "int8"), np.array([1, 0, 0], "int8")], "multi-label", [[0, 1, 1], [1, 0, 0]]),
+    ],
+    ids=["whole decimals", "decimals", "categories", "arrays"],
+)
+def test_what_pandas_and_databases_write_is_read(
+    labels: Any, task: str, targets: list[Any], tmp_path: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    table = pandas.DataFrame({"text": ["good film"] * 2, "label": labels})
+    pandas.concat([table] * 6).to_parquet(tmp_path / "train.parquet", index=False)
+    data = load_text_data(DataArguments(train_file=str(tmp_path / "train.parquet")), tokenizer, seed=1)
+    assert data.task == task
+    assert learnt(data) == {i: targets[i % 2] for i in range(12)}
 
 
 @pytest.mark.parametrize(
