@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,11 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import logging
 
-from .checkpoint_ffn import read_raw_config
+from .checkpoint_ffn import read_raw_config, read_shapes, weight_files
 from .digest import model_digest
 from .families import FAMILIES, Family
 from .folders_ffn import refuse_unwritable, staged_folder
-from .loading_ffn import transformers_report_silenced
+from .loading_ffn import converted, reason_unused, transformers_report_silenced
 from .modeling_ffn import FFNPreTrainedModel
 from .modeling_ffn_text import (
     FFNForMaskedLM,
@@ -31,7 +32,7 @@ from .modeling_ffn_vision import (
     FFNForImageClassificationWithTeacher,
     FFNVisionModel,
 )
-from .registry_ffn import FOREIGN_FAMILIES, unknown_family
+from .registry_ffn import FOREIGN_FAMILIES, Shapes, unknown_family
 from .sentence_files import (
     ENCODER_SETTINGS,
     MODULES,
@@ -88,7 +89,8 @@ def model_class_for(
 
     Args:
         source: a folder or a Hub id; ours or of a family that converts.
-        task: one of `TASKS`; None for the checkpoint's own, by the `architectures` of its config.json.
+        task: one of `TASKS`; None for the checkpoint's own, by the `architectures` of its config.json, or by the head
+            that its tensors make up.
         family: a name in `FAMILIES`, for a checkpoint that does not tell (see `FFNPreTrainedModel.from_pretrained`).
         hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
 
@@ -105,6 +107,8 @@ def model_class_for(
         if task not in tasks:
             raise ValueError(f"'{source}' cannot do the task '{task}'; it can do: {', '.join(tasks)}")
         return tasks[task]
+    if its_family is not None and not raw_config.get("architectures") and its_family.export is None:
+        return class_of_tensors(its_family, raw_config, str(source), read_shapes(weight_files(source, hub_kwargs)))
     ours_by_name = {model_class.__name__: model_class for model_class in tasks.values()}
     architecture = (raw_config.get("architectures") or [""])[0]
     reads: dict[str, str] = {}
@@ -117,6 +121,48 @@ def model_class_for(
         modules = read_sentence_modules(source, **hub_kwargs)
         return tasks["base"] if modules and modules.class_name == tasks["base"].__name__ else ours
     return ours
+
+
+def class_of_tensors(
+    family: Family, raw_config: dict[str, Any], source: str, shapes: Shapes
+) -> type[FFNPreTrainedModel]:
+    """Which of our classes has the head whose tensors these are, for a config.json that names no class.
+
+    Args:
+        family: of the checkpoint.
+        raw_config: its config.json.
+        source: the checkpoint, for messages.
+        shapes: of its tensors, by their names there; only names are looked at.
+
+    Raises:
+        ValueError: they are those of several.
+    """
+    tasks = TASKS[family.native_type]
+    config = tasks["base"].config_class(**family.translate_config(raw_config))
+    fitting = {}
+    for task, model_class in tasks.items():
+        if model_class.__name__ not in family.heads or task == "base":
+            continue
+        try:
+            with torch.device("meta"):
+                model: Any = model_class(config)
+                stored = {name: torch.empty(shape) for name, shape in shapes.items()}
+        except ValueError:
+            # A head that this configuration cannot have, as a teacher's without a distillation token
+            continue
+        found = converted(stored, family.of(config).weight_mapping(model_class.__name__)).keys()
+        own = model.state_dict().keys()
+        head = {name for name in own - model.all_tied_weights_keys.keys() if not name.startswith("model.")}
+        others = {name for name in found - own if reason_unused(name, None) and not name.startswith("model.pooler.")}
+        others = {name for name in others if not any(re.search(pattern, name) for pattern in family.unused)}
+        if head <= found and not others:
+            fitting[task] = model_class
+    if len(fitting) > 1:
+        raise ValueError(
+            f"'{source}' names no architectures in its config.json, and its tensors are those of several tasks: pass "
+            f"task= (hf-ffn convert: --task), one of {', '.join(fitting)}"
+        )
+    return next(iter(fitting.values()), tasks["base"])
 
 
 def family_of_config(raw_config: dict[str, Any]) -> Family | None:

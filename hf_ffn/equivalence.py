@@ -88,10 +88,10 @@ def verify(
     hub_kwargs = encoder_place(source, hub_kwargs)
     raw_config = read_raw_config(source, {**hub_kwargs, "family": family})
     its_family = family_of_config(raw_config)
-    model_class = model_class_for(source, family=family, **hub_kwargs)
     if its_family is None:
         raise ValueError(f"'{source}' is one of ours already; verify takes the checkpoint that it was converted from")
     if model is None:
+        model_class = model_class_for(source, family=family, **hub_kwargs)
         model = model_class.from_pretrained(source, family=family, **hub_kwargs)
     source_class = source_class_for(model, its_family)
     # What stays behind is said when ours is loaded.

@@ -13,10 +13,11 @@ from safetensors.torch import load_file
 import hf_ffn
 import hf_ffn_cli
 from hf_ffn import FeedForward, FFNConfig, FFNForSequenceClassification, FFNTextModel, convert, verify
+from hf_ffn.conversion import model_class_for
 
 from families import ROWS, Row
 from families.rows import source_class
-from tiny import telling_model, to_bin
+from tiny import rewrite_config, telling_model, to_bin
 
 FIRST_ROWS = {row.name: row for row in reversed(ROWS)}
 
@@ -154,3 +155,33 @@ def test_one_of_ours_is_known_by_its_code(tmp_path: Path) -> None:
     del config["model_type"]
     (tmp_path / "native" / "config.json").write_text(json.dumps(config))
     assert hf_ffn.FFNVisionModel.from_pretrained(tmp_path / "native").loading_report.family is None
+
+
+# Heads that a family calls alike, so that their tensors do not tell them apart.
+CLASSIFIERS = {"FFNForSequenceClassification", "FFNForTokenClassification"}
+ALIKE = {
+    **dict.fromkeys(("bert", "ernie", "albert"), CLASSIFIERS),
+    "modernbert": {*CLASSIFIERS, "FFNForQuestionAnswering"},
+}
+
+
+@pytest.mark.parametrize("row", FIRST_ROWS.values(), ids=str)
+def test_the_tensors_tell_the_task_where_no_class_is_named(tmp_path: Path, row: Row) -> None:
+    for ours, theirs in row.pairs:
+        telling_model(source_class(theirs), row.source_config(theirs)).save_pretrained(tmp_path / theirs)
+        rewrite_config(tmp_path / theirs, architectures=None)
+        if ours in ALIKE.get(row.name, ()):
+            with pytest.raises(ValueError, match=r"several tasks: pass task= .*sequence-classification, token"):
+                model_class_for(tmp_path / theirs)
+            assert model_class_for(tmp_path / theirs, "sequence-classification") is FFNForSequenceClassification
+        else:
+            assert model_class_for(tmp_path / theirs).__name__ == ours
+
+
+def test_an_old_folder_with_a_head_converts_whole(tmp_path: Path) -> None:
+    save_old("roberta", "RobertaForSequenceClassification", tmp_path / "source")
+    model, report = convert(tmp_path / "source", tmp_path / "out")
+    assert report is not None
+    assert report.ok, report
+    assert type(model) is FFNForSequenceClassification
+    assert (model.loading_report.new, model.loading_report.unused) == ([], {})
