@@ -39,6 +39,18 @@ def wrong_entry(source: str, error: StrictDataclassError) -> ValueError:
     return ValueError(f"the config.json of '{source}': {' '.join(str(error).split())}")
 
 
+class _LeftOut(int):
+    """A default that can be told from the same number where that was given."""
+
+
+def usual_heads(hidden_size: int) -> int:
+    """The number of heads where none is given: the most that divide `hidden_size`, with 64 channels each or more.
+
+    At least 1. What is no size is refused elsewhere.
+    """
+    return max((heads for heads in range(1, hidden_size // 64 + 1) if hidden_size % heads == 0), default=1)
+
+
 @strict
 class FFNConfig(PreTrainedConfig):
     r"""
@@ -47,7 +59,8 @@ class FFNConfig(PreTrainedConfig):
     Args:
         hidden_size (`int`, defaults to 768): Width of a token's vector. The default is BERT-base's and ViT-base's.
         num_hidden_layers (`int`, defaults to 12): Number of encoder blocks.
-        num_attention_heads (`int`, defaults to 12): Attention heads per block; must divide `hidden_size`.
+        num_attention_heads (`int`, defaults to 12): Attention heads per block; must divide `hidden_size`. Left out at
+            another `hidden_size` than 768, as many as divide it into heads of 64 channels or more: 1 at 64, 6 at 384.
         intermediate_size (`int`, defaults to 3072): Width between `linear_1` and `linear_2`. The default is the
             customary four times `hidden_size`.
         hidden_act (`str`, defaults to `"gelu"`): Activation by its name in transformers' `ACT2FN`. `"gelu"` is the
@@ -112,7 +125,7 @@ class FFNConfig(PreTrainedConfig):
 
     hidden_size: int = 768
     num_hidden_layers: int = 12
-    num_attention_heads: int = 12
+    num_attention_heads: int = _LeftOut(12)
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
     hidden_dropout_prob: float | int = 0.1
@@ -164,6 +177,8 @@ class FFNConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         self._refuse_near_misses(kwargs)
         self._refuse_impossible_layers(kwargs.get("per_layer_config") or {})
+        if isinstance(self.num_attention_heads, _LeftOut):
+            self.num_attention_heads = usual_heads(self.hidden_size)
         super().__post_init__(**kwargs)
         labels: dict[int, str] | None = vars(self).get("id2label")
         if labels is not None and list(labels) != list(range(len(labels))):

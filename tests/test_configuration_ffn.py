@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import AutoConfig, BertConfig, PreTrainedConfig, ViTConfig
 
 import hf_ffn
-from hf_ffn import FFNConfig, FFNTextConfig, FFNVisionConfig
+from hf_ffn import EncoderBlock, FFNConfig, FFNTextConfig, FFNVisionConfig
 
 CONFIGS = (FFNConfig, FFNTextConfig, FFNVisionConfig)
 TINY = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
@@ -263,7 +263,7 @@ def test_an_impossible_value_is_refused_naming_field_value_and_reason(
             {"positions_after_padding": True, "pad_token_id": 9, "max_position_embeddings": 10},
             "max_position_embeddings=10 leaves no position",
         ),
-        ({"position_embedding_type": "rotary", "hidden_size": 36}, "odd number"),
+        ({"position_embedding_type": "rotary", "hidden_size": 36, "num_attention_heads": 12}, "odd number"),
         ({"token_dropout": True}, "mask_token_id=None"),
         *(({"contact_head": True, "eos_token_id": value}, "eos_token_id=") for value in (None, [1, 2])),
         ({"add_pooling_layer": False}, "classifier_pooling='pooler' needs add_pooling_layer=True"),
@@ -394,6 +394,28 @@ def test_a_common_unknown_key_is_kept_through_save_and_load(
 @pytest.mark.parametrize("config_class", CONFIGS)
 def test_use_cache_and_torch_dtype_are_not_refused(config_class: type[FFNConfig]) -> None:
     assert config_class(use_cache=True, torch_dtype="bfloat16").dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("hidden_size", "heads"),
+    [(768, 12), (64, 1), (384, 6), (1024, 16), (770, 11), (130, 2), (100, 1), (8, 1), (769, 1)],
+)
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_heads_follow_from_the_size_where_none_are_given(
+    config_class: type[FFNConfig], hidden_size: int, heads: int, tmp_path: Path
+) -> None:
+    config = config_class(hidden_size=hidden_size, intermediate_size=16)
+    assert config.num_attention_heads == heads
+    config.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["num_attention_heads"] == heads
+    assert EncoderBlock(config)(torch.ones(1, 2, hidden_size)).shape == (1, 2, hidden_size)
+
+
+def test_heads_that_were_given_stay_and_are_checked(tmp_path: Path) -> None:
+    FFNTextConfig(hidden_size=384, num_attention_heads=12).save_pretrained(tmp_path)
+    assert FFNTextConfig.from_pretrained(tmp_path).num_attention_heads == 12
+    with pytest.raises(ValueError, match="hidden_size=64 is not divisible by num_attention_heads=12"):
+        FFNConfig(hidden_size=64, num_attention_heads=12)
 
 
 @pytest.mark.parametrize(("config_class", "expected"), DEFAULTS.items())

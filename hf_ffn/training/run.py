@@ -139,8 +139,12 @@ def new_config(config_class: type[PreTrainedConfig], args: ModelArguments, **val
     config = config_class(**values)
     if args.config_overrides:
         config.update_from_string(args.config_overrides)
-    # Built again from its values, so that they are checked together.
-    return config_class(**config.to_dict())
+    # Built again from its values, so that they are checked together; heads follow from the size where none were given.
+    checked = config.to_dict()
+    given = {pair.partition("=")[0].strip() for pair in (args.config_overrides or "").split(",")}
+    if "num_attention_heads" not in {*values, *given}:
+        checked.pop("num_attention_heads")
+    return config_class(**checked)
 
 
 def finetune(

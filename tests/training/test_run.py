@@ -9,6 +9,7 @@ import torch
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType
 
+from hf_ffn import FFNVisionConfig
 from hf_ffn.training import run
 from hf_ffn.training.arguments import DataArguments, ModelArguments, TrainingArguments
 
@@ -72,6 +73,20 @@ def test_a_tracker_that_is_not_installed_is_refused_for_accelerate_would_leave_i
         run.make_accelerator(TrainingArguments(report_to="tensorboard,wandbb", **flags))
     assert not (tmp_path / "out").exists()
     assert run.trackers("tensorboard") == ["tensorboard"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "heads"),
+    [
+        ("hidden_size=64,intermediate_size=128", 1),
+        ("hidden_size=384,num_attention_heads=12", 12),
+        ("num_attention_heads=4", 4),
+        (None, 12),
+    ],
+)
+def test_a_new_models_heads_follow_from_its_size_where_none_are_given(overrides: str | None, heads: int) -> None:
+    config = run.new_config(FFNVisionConfig, ModelArguments(config_overrides=overrides), num_labels=3)
+    assert (config.num_attention_heads, config.num_labels) == (heads, 3)
 
 
 def test_a_push_in_the_midst_of_a_run_that_fails_is_said_and_the_run_goes_on(
