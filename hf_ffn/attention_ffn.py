@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
+from transformers.utils import TransformersKwargs, is_tracing
 
 from .configuration_ffn import FFNConfig
 from .packing_ffn import Packing
@@ -102,6 +102,9 @@ class SelfAttention(nn.Module):
         attention = self.back_end(implementation)
         if packing is not None:
             attention = packing.within_sequences(attention, implementation)
+        if "position_bias" in kwargs and query.device.type == "cpu" and not is_tracing(query):
+            # For CPU torch (2.13) cannot compile flex attention with a bias for every number of rows and tokens.
+            attention = torch.compiler.set_stance("force_eager")(attention)
         output, weights = attention(
             self,
             query,
@@ -113,6 +116,9 @@ class SelfAttention(nn.Module):
             **kwargs,
         )
         # (batch, sequence, heads, head_dim) -> (batch, sequence, hidden_size)
+        if is_tracing(output):
+            # A captured graph is also run by code whose attention lays its output out in another order.
+            output = output.clone(memory_format=torch.contiguous_format)
         output = output.reshape(*input_shape, -1).contiguous()
         return self.dropout(self.project_output(output)), weights
 

@@ -64,11 +64,13 @@ class FFNTextConfig(FFNConfig):
             embeddings.
         unpad (`"auto"`, `"always"` or `"never"`, defaults to `"auto"`): Whether padding is left out of the encoder's
             computation; hidden states at padding are zeros then, and at tokens the same up to rounding. `"auto"`:
-            where there is padding to save, on CPU or with flash or flex attention; not where a row begins with
-            padding, for heads may read that place; nor for answers to questions, whose loss counts padding; nor with
-            flex attention and relative position biases on CPU, for which torch 2.13 does not compile it. `"always"`:
-            with every mask. Attention weights, all layers' hidden states, captured graphs, and training with
-            stochastic depth are computed with padding always. May be set at any time.
+            where there is padding to save, with flash attention, with eager and sdpa on CPU, and with flex attention
+            on a GPU (for CPU torch 2.13 cannot compile it for batches of both kinds); but where a row begins with
+            padding, not if a pooler or head reads that place. `"always"`: with every mask. Attention weights, all
+            layers' hidden states, captured graphs, training with stochastic depth, and losses that count padding
+            (of answers to questions; of labels at padding other than -100) are computed with padding always. Logits
+            at padding are then zeros of a masked-language model, and the least number for answers to questions. May
+            be set at any time.
     """
 
     model_type = "hf_ffn_text"

@@ -3,6 +3,8 @@
 This file travels with every saved checkpoint, so it imports only torch, transformers and its siblings.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn.attention.flex_attention import BlockMask
@@ -16,7 +18,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
+from transformers.utils import TransformersKwargs, is_tracing
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
@@ -40,6 +42,19 @@ class FFNTextPreTrainedModel(FFNPreTrainedModel):
         for module in self.modules():
             if isinstance(module, (ContactHead, MaskedLMHead)):
                 module.freeze_unused()
+
+    def pack_first(
+        self,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        kwargs: Any,
+        labels: torch.Tensor | None = None,
+    ) -> dict[str, Any]:
+        """What a head that must know of the packing asks of the encoder: `kwargs`, with `packing` decided on."""
+        inputs = input_ids if input_ids is not None else inputs_embeds
+        packing = None if inputs is None else self.base_model.packing_of(inputs, attention_mask, kwargs, labels)
+        return {**kwargs, "packing": packing, "unpad": "never" if packing is None else "always"}
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -69,6 +84,8 @@ class FFNTextModel(FFNTextPreTrainedModel):
         has_pooler = add_pooling_layer and config.add_pooling_layer
         self.pooler = Pooler(config.hidden_size, config.hidden_size, "tanh") if has_pooler else None
         self.contact_head = ContactHead(config) if config.contact_head else None
+        # A head that reads the first place without a pooler says so here.
+        self.first_place_is_read = False
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -88,6 +105,7 @@ class FFNTextModel(FFNTextPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         task_type_ids: torch.Tensor | None = None,
         unpad: str | None = None,
+        packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """Encode `(batch, sequence)` ids to `(batch, sequence, hidden_size)`.
@@ -100,6 +118,7 @@ class FFNTextModel(FFNTextPreTrainedModel):
             inputs_embeds: `(batch, sequence, embedding_size)` in place of `input_ids`.
             task_type_ids: ids of tasks, for `config.use_task_id`; zeros where left out.
             unpad: in place of `config.unpad`, for this call.
+            packing: of this batch, where a head has decided on it already (see `packing_of`).
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Specify exactly one of input_ids and inputs_embeds")
@@ -127,9 +146,8 @@ class FFNTextModel(FFNTextPreTrainedModel):
             position_embeddings = {
                 each: self.rotary_embeddings(hidden_states, position_ids, each) for each in layer_types
             }
-        packing = packing_for(
-            self.config, attention_mask, hidden_states, unpad or self.config.unpad, self.training, kwargs
-        )
+        if packing is None or is_tracing(hidden_states):
+            packing = self.packing_of(hidden_states, attention_mask, {"unpad": unpad, **kwargs})
         if packing is None:
             masks = {each: MASKS[each](self.config, hidden_states, attention_mask) for each in layer_types}
             hidden_states = self.encoder(hidden_states, masks, position_embeddings, **kwargs)
@@ -137,6 +155,25 @@ class FFNTextModel(FFNTextPreTrainedModel):
             hidden_states = self.encode_packed(packing, hidden_states, position_embeddings, **kwargs)
         pooler_output = self.pooler(hidden_states) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooler_output)
+
+    def packing_of(
+        self,
+        inputs: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        kwargs: dict[str, Any],
+        labels: torch.Tensor | None = None,
+    ) -> Packing | None:
+        """How this batch is packed; None where it is left padded (see `packing_for`).
+
+        Args:
+            inputs: ids or embeddings, `(batch, sequence, …)`.
+            attention_mask: as the caller gave it.
+            kwargs: what the caller asked for beside, `unpad` included.
+            labels: of tokens, which a head's loss counts.
+        """
+        unpad = kwargs.get("unpad") or self.config.unpad
+        is_read = self.pooler is not None or self.first_place_is_read
+        return packing_for(self.config, attention_mask, inputs, unpad, self.training, is_read, labels, kwargs)
 
     def encode_packed(
         self,
@@ -239,14 +276,25 @@ class FFNForMaskedLM(FFNTextPreTrainedModel):
     ) -> MaskedLMOutput:
         """Predict tokens: logits `(batch, sequence, vocab_size)`; inputs as in `FFNTextModel.forward`.
 
+        Where padding is left out (`config.unpad`), it has no logits either: they are zeros there.
+
         Args:
-            labels: token ids `(batch, sequence)`, -100 where there is nothing to predict.
+            labels: token ids `(batch, sequence)`, -100 where there is nothing to predict; others at padding have the
+                batch computed with padding.
         """
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.lm_head(outputs.last_hidden_state)
+        asked = self.pack_first(input_ids, attention_mask, inputs_embeds, kwargs, labels)
+        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **asked)
+        hidden_states, packing = outputs.last_hidden_state, asked["packing"]
+        if packing is not None:
+            hidden_states = packing.pack(hidden_states)
+        logits = self.lm_head(hidden_states)
         loss = None
         if labels is not None:
+            if packing is not None:
+                labels = packing.pack(labels.unsqueeze(-1)).squeeze(-1)
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+        if packing is not None:
+            logits = packing.unpack(logits)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -261,6 +309,7 @@ class FFNForSequenceClassification(FFNTextPreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = FFNTextModel(config, add_pooling_layer=config.classifier_pooling == "pooler")
+        self.model.first_place_is_read = config.classifier_pooling == "cls"
         self.head = sequence_head(config)
         self.dropout = classifier_dropout(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
@@ -322,9 +371,11 @@ class FFNForTokenClassification(FFNTextPreTrainedModel):
         """Classify tokens: logits `(batch, sequence, num_labels)`; inputs as in `FFNTextModel.forward`.
 
         Args:
-            labels: class ids `(batch, sequence)`, -100 where there is nothing to classify.
+            labels: class ids `(batch, sequence)`, -100 where there is nothing to classify; others at padding have the
+                batch computed with padding.
         """
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        asked = self.pack_first(input_ids, attention_mask, inputs_embeds, kwargs, labels)
+        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **asked)
         logits = self.classifier(self.dropout(self.head(outputs.last_hidden_state)))
         loss = None
         if labels is not None:
@@ -361,15 +412,20 @@ class FFNForQuestionAnswering(FFNTextPreTrainedModel):
     ) -> QuestionAnsweringModelOutput:
         """Mark answers: start and end logits, each `(batch, sequence)`; inputs as in `FFNTextModel.forward`.
 
+        The loss is a softmax over whole rows, padding included, so a batch with answers is computed with padding.
+        Where padding is left out (`config.unpad`), its logits are the least number there is: no answer lies there.
+
         Args:
             start_positions: index of the answer's first token, `(batch,)`; beyond the sequence it does not count.
             end_positions: index of the answer's last token, `(batch,)`; beyond the sequence it does not count.
         """
-        if self.config.unpad == "auto":
-            # The loss is a softmax over the whole row, padding included, so its logits count.
-            kwargs = {"unpad": "never", **kwargs}
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        if start_positions is not None and end_positions is not None:
+            kwargs["unpad"] = "never"
+        asked = self.pack_first(input_ids, attention_mask, inputs_embeds, kwargs)
+        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **asked)
         logits = self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
+        if attention_mask is not None and asked["packing"] is not None:
+            logits = logits.masked_fill(attention_mask.unsqueeze(-1) == 0, torch.finfo(logits.dtype).min)
         # (batch, sequence, 2) -> two of (batch, sequence)
         start_logits, end_logits = (each.contiguous() for each in logits.unbind(dim=-1))
         loss = None

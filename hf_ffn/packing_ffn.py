@@ -78,13 +78,14 @@ class Packing:
     def pack(self, states: torch.Tensor) -> torch.Tensor:
         """Take the real tokens' states: `(batch or 1, sequence, size)` to `(1, tokens, size)`."""
         size = states.shape[-1]
-        return states.expand(*self.shape, size).reshape(-1, size).index_select(0, self.indices).unsqueeze(0)
+        indices = self.indices.to(states.device)
+        return states.expand(*self.shape, size).reshape(-1, size).index_select(0, indices).unsqueeze(0)
 
     def unpack(self, states: torch.Tensor) -> torch.Tensor:
         """Put `(1, tokens, size)` back to `(batch, sequence, size)`, with zeros at padding."""
         batch_size, length = self.shape
         padded = states.new_zeros(batch_size * length, states.shape[-1])
-        return padded.index_copy(0, self.indices, states[0]).view(batch_size, length, -1)
+        return padded.index_copy(0, self.indices.to(states.device), states[0]).view(batch_size, length, -1)
 
     def within_sequences(self, attention: Callable, implementation: str) -> Callable:
         """Make an attention back end work within each sequence of `(1, heads, tokens, head_dim)`.
@@ -205,9 +206,11 @@ class Packing:
 def packing_for(
     config: FFNTextConfig,
     attention_mask: torch.Tensor | None,
-    hidden_states: torch.Tensor,
+    inputs: torch.Tensor,
     unpad: str,
     training: bool,
+    first_place_is_read: bool,
+    labels: torch.Tensor | None,
     kwargs: dict[str, Any],
 ) -> Packing | None:
     """Decide whether to pack a batch (see `FFNTextConfig.unpad`); None for leaving it padded.
@@ -215,12 +218,14 @@ def packing_for(
     Args:
         config: of the model.
         attention_mask: as the caller gave it.
-        hidden_states: the embeddings, `(batch, sequence, hidden_size)`.
+        inputs: ids or embeddings, `(batch, sequence, …)`.
         unpad: `"auto"`, `"always"` or `"never"`.
         training: whether the model is being trained.
+        first_place_is_read: whether a pooler or a head reads each row's first place, be it a token or not.
+        labels: of tokens, `(batch, sequence)`; -100 counts for nothing.
         kwargs: what the caller asked for beside.
     """
-    if unpad == "never" or attention_mask is None or attention_mask.dim() != 2 or is_tracing(hidden_states):
+    if unpad == "never" or attention_mask is None or attention_mask.dim() != 2 or is_tracing(inputs):
         return None
     asked = [name for name in ("output_attentions", "output_hidden_states") if kwargs.get(name, getattr(config, name))]
     # Stochastic depth decides for whole rows, which a packed batch does not have.
@@ -231,15 +236,20 @@ def packing_for(
         return None
     real = attention_mask != 0
     tokens = int(real.sum())
+    # A loss that counts padding needs what padding becomes.
+    if labels is not None and labels.shape == real.shape and bool((~real & (labels != -100)).any()):
+        return None
     if unpad == "auto":
-        on_cpu = hidden_states.device.type == "cpu"
+        on_cpu = inputs.device.type == "cpu"
         # On a GPU a call a sequence is slower than computing padding.
-        slow = not on_cpu and implementation in ("eager", "sdpa")
-        # For CPU torch (2.13) cannot compile the look-up of a bias by position, where the number of tokens changes.
-        if on_cpu and implementation == "flex_attention" and config.relative_attention_num_buckets is not None:
+        if implementation in ("eager", "sdpa") and not on_cpu:
             return None
-        # What heads read of a row's first place must be the same, even where that is padding.
-        if slow or tokens > (1 - LEAST_PADDING) * real.numel() or not bool(real[:, 0].all()):
+        # For CPU torch (2.13) fails to compile it anew where padded and packed batches come in turn.
+        if implementation == "flex_attention" and on_cpu:
+            return None
+        # What is read must be the same, even where that is padding.
+        changed = first_place_is_read and not bool(real[:, 0].all())
+        if changed or tokens > (1 - LEAST_PADDING) * real.numel():
             return None
     return Packing.of(attention_mask) if tokens > 0 else None
 

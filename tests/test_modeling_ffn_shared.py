@@ -133,6 +133,8 @@ def test_all_hidden_states_and_attention_weights_come_on_request(name: str) -> N
         if "attention_mask" in inputs:
             padding = (inputs["attention_mask"] == 0)[:, None, None].expand_as(weights)
             assert weights[padding].max() == 0
+    # What shows layers is computed with padding, so the plain outputs are as well here.
+    model.config.unpad = "never"
     assert torch.equal(first_output(outputs), first_output(model(**inputs)))
 
     plain = model(**inputs)
@@ -172,6 +174,7 @@ def test_logits_and_losses_equal_those_of_transformers_own_heads(
     folder = save_source(ORIGINALS[name], **problem)
     original = getattr(transformers, ORIGINALS[name]).from_pretrained(folder, dtype=dtype)
     model = getattr(hf_ffn, name).from_pretrained(folder, dtype=dtype)
+    model.config.unpad = "never"
     inputs = inputs_for(model.config)
     batch = inputs | labels_for(model, inputs)
     if "labels" in batch and batch["labels"].is_floating_point():
@@ -398,6 +401,7 @@ def test_every_layer_norm_has_the_configurations_eps(name: str, norm_order: str,
 @pytest.mark.parametrize("name", [*BASES, *HEADS])
 def test_the_full_graph_compiles_and_computes_the_same(name: str) -> None:
     model = ffn_model(name, num_hidden_layers=2)
+    model.config.unpad = "never"  # as captured graphs are computed
     inputs = inputs_for(model.config)
     batch = inputs | labels_for(model, inputs)
     compiled = torch.compile(model, fullgraph=True, backend="eager")
@@ -424,6 +428,7 @@ def test_the_compiled_full_graph_trains_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", [*BASES, *HEADS])
 def test_the_exported_program_computes_the_same_for_other_sizes(name: str) -> None:
     model = ffn_model(name, num_hidden_layers=2)
+    model.config.unpad = "never"  # as captured graphs are computed
     inputs = inputs_for(model.config)
     batch = torch.export.Dim("batch", max=64)
     if "pixel_values" in inputs:
@@ -438,6 +443,30 @@ def test_the_exported_program_computes_the_same_for_other_sizes(name: str) -> No
         with torch.no_grad():
             expected, actual = model(**one), program.module()(**one)
         torch.testing.assert_close(first_output(actual), first_output(expected), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "bias"),
+    [
+        ("FFNTextModel", {"relative_attention_num_buckets": 8}),
+        ("FFNForMaskedLM", {"relative_attention_num_buckets": 8}),
+        ("FFNForQuestionAnswering", {"relative_attention_num_buckets": 8}),
+        ("FFNVisionModel", {"use_relative_position_bias": True}),
+        ("FFNForImageClassification", {"use_shared_relative_position_bias": True}),
+    ],
+)
+def test_a_graph_captured_with_gradients_takes_attention_of_another_layout(name: str, bias: dict[str, Any]) -> None:
+    """As ONNX's exporter keeps sdpa's operator, and computes without gradients what was captured with them."""
+    model = ffn_model(name, num_hidden_layers=1, attn_implementation="sdpa", **bias)
+    model.config.unpad = "never"  # as captured graphs are computed
+    inputs = inputs_for(model.config)
+    operators = torch.export.default_decompositions()
+    operators.pop(torch.ops.aten.scaled_dot_product_attention.default)
+    program = torch.export.export(model, (), kwargs=inputs)
+    with torch.no_grad():
+        program = program.run_decompositions(operators)
+    found, expected = program.module()(**inputs), model(**inputs)
+    torch.testing.assert_close(first_output(found), first_output(expected), atol=1e-5, rtol=0)
 
 
 # Precisions and devices

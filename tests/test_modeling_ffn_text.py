@@ -339,7 +339,7 @@ def test_training_moves_tied_weights_together() -> None:
 
 
 def test_untied_weights_are_two_tensors_that_save_and_load(tmp_path: Path) -> None:
-    model = ffn_model("FFNForMaskedLM", tie_word_embeddings=False)
+    model = ffn_model("FFNForMaskedLM", tie_word_embeddings=False, unpad="never")
     assert model.lm_head.decoder.weight is not model.model.embeddings.word_embeddings.weight
     model.save_pretrained(tmp_path)
     assert {"lm_head.decoder.weight", "model.embeddings.word_embeddings.weight"} < set(stored_names(tmp_path))
@@ -356,7 +356,7 @@ def test_untied_weights_are_two_tensors_that_save_and_load(tmp_path: Path) -> No
 def test_resized_embeddings_keep_their_rows_their_tie_and_their_use(
     tied: bool, vocab_size: int, tmp_path: Path
 ) -> None:
-    model = ffn_model("FFNForMaskedLM", tie_word_embeddings=tied)
+    model = ffn_model("FFNForMaskedLM", tie_word_embeddings=tied, unpad="never")
     inputs = text_inputs(model.config)
     inputs["input_ids"] %= 64
     with torch.no_grad():
@@ -379,7 +379,7 @@ def test_resized_embeddings_keep_their_rows_their_tie_and_their_use(
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 def test_output_embeddings_can_be_replaced_with_their_bias(tied: bool) -> None:
-    model = ffn_model("FFNForMaskedLM", tie_word_embeddings=tied)
+    model = ffn_model("FFNForMaskedLM", tie_word_embeddings=tied, unpad="never")
     inputs = text_inputs(model.config)
     new = nn.Linear(32, 99)
     before = model(**inputs).logits
