@@ -24,6 +24,7 @@ from .labels import (
     class_names,
     first_rows,
     split_off,
+    warn_of_numbers,
 )
 from .sampling import Samples, StreamSamples
 from .sources import ID, Split, load_splits
@@ -307,6 +308,8 @@ def checked(
             raise ValueError(f"{train.where} has one row only: too few to train on")
         seen = first_rows(train, trained)
         labels = class_names(train.where, trained, seen)
+        if args.task is None:
+            warn_of_numbers(train, trained, seen)
         if evaluation is None:
             evaluation = split_off(train, seen)
         check_seen(train, evaluation, seen, first_rows(evaluation, label.of(evaluation)))

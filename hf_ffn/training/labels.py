@@ -17,6 +17,8 @@ logger = logging.get_logger(__name__)
 
 # Validation rows are split off alike for all seeds, so that runs can be compared.
 SPLIT_SEED = 0
+# More classes that are numbers, with fewer than a quarter as many rows each, may be quantities.
+FEW_CLASSES = 20
 
 
 class UnknownLabelError(ValueError):
@@ -144,13 +146,27 @@ def class_names(where: str, label: LabelColumn, seen: dict[str, int]) -> Labels:
     elif isinstance(label.feature, ClassLabel):
         names = list(label.feature.names)
     else:
-        numbers = all(name.removeprefix("-").isdecimal() and str(int(name)) == name for name in seen)
-        names = sorted(seen, key=int if numbers else None)
+        names = sorted(seen, key=int if all(map(is_whole, seen)) else None)
     if not seen:
         raise ValueError(f"{where}: column '{label.name}' names no class in any row")
     if len(names) < 2 and label.task != "multi-label":
         raise ValueError(f"{where}: all labels are '{names[0]}', so there is nothing to learn")
     return Labels(names)
+
+
+def is_whole(name: str) -> bool:
+    """Whether a class's name is a whole number, as Python writes it."""
+    return name.removeprefix("-").isdecimal() and str(int(name)) == name
+
+
+def warn_of_numbers(split: Split, label: LabelColumn, seen: dict[str, int]) -> None:
+    """Say that what was taken for classes may be numbers: they are whole, many, and most of them rare."""
+    many = len(seen) > FEW_CLASSES and len(split.rows) < FEW_CLASSES * len(seen) / 4
+    if label.task == "single-label" and not label.flags and many and all(map(is_whole, seen)):
+        logger.warning(
+            f"{split.where}: column '{label.name}' holds {len(seen)} whole numbers in {len(split.rows)} rows. They "
+            f"are taken for classes; if they are quantities, say --task regression"
+        )
 
 
 def check_seen(train: Split, evaluation: Split, seen: dict[str, int], evaluated: dict[str, int]) -> None:

@@ -49,7 +49,7 @@ class PartSummary:
     def __str__(self) -> str:
         if self.samples is None:
             return f"{self.where}, as it is read"
-        said = [f"{name} {count:,}" for name, count in list(self.counts.items())[:MOST_LABELS]]
+        said = [f"{shown(name)} {count:,}" for name, count in list(self.counts.items())[:MOST_LABELS]]
         if len(self.counts) > MOST_LABELS:
             said.append(f"and {len(self.counts) - MOST_LABELS} labels more")
         if self.numbers:
@@ -67,6 +67,11 @@ class PartSummary:
             | ({"numbers": list(self.numbers)} if self.numbers else {})
             | self.remarks
         )
+
+
+def shown(name: str) -> str:
+    """A label as it stands, or in quotation marks where one would not see how it ends."""
+    return name if name == name.strip() and name.isprintable() and "," not in name else repr(name)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hf_ffn.training.summary import PartSummary
 
 def part(samples: int | None = 40, **counts: int) -> PartSummary:
     """Training data with so many of each label."""
-    return PartSummary("train.csv", samples, 0, counts, None)
+    return PartSummary("train.csv", samples, 0, counts, None, {})
 
 
 def test_balanced_classes_count_alike() -> None:

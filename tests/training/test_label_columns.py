@@ -312,6 +312,27 @@ def test_labels_of_images_are_read_as_those_of_texts(
         load_image_data(DataArguments(train_file=str(tmp_path / "odd.jsonl")), None, seed=1)
 
 
+@pytest.mark.parametrize("source", ["table", "metadata", "folders"])
+def test_classes_of_images_are_named_as_they_are_written(source: str, tmp_path: Path) -> None:
+    names = ["01", "1", "NA", "null"]
+    root = tmp_path / "photos"
+    paths = [f"{name}/{i}.png" if source == "folders" else f"{name}-{i}.png" for name in names for i in range(3)]
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8)).save(root / path)
+    args: dict[str, Any] = {"train_dir": str(root)}
+    column, prefix = ("file_name", "") if source == "metadata" else ("image", f"{root}/")
+    table = f"{column},label\n" + "".join(f"{prefix}{path},{path.split('-')[0]}\n" for path in paths)
+    if source == "metadata":
+        (root / "metadata.csv").write_text(table)
+    elif source == "table":
+        (tmp_path / "train.csv").write_text(table)
+        args = {"train_file": str(tmp_path / "train.csv")}
+    data = load_image_data(DataArguments(**args), None, seed=1, num_channels=1, image_size=8)
+    assert data.labels == names
+    assert sorted(learnt(data).values()) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
 @pytest.mark.parametrize(
     ("cells", "kind"),
     [

@@ -1,6 +1,7 @@
 """What was decided about data is said, and kept."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,29 @@ def test_of_many_labels_some_are_said_and_all_are_kept(load: Load) -> None:
     first = list(summary.train.counts.items())[:20]
     assert f"{', '.join(f'{name} {count}' for name, count in first)}, and 10 labels more\n" in str(summary)
     assert len(summary.facts()["train"]["labels"]) == 30
+
+
+def test_labels_that_look_alike_are_told_apart(load: Load) -> None:
+    summary = load([{"text": "film", "label": ["a", "a ", "b, c"][i % 3]} for i in range(30)]).summary
+    assert re.search(r": a \d+, 'a ' \d+, 'b, c' \d+\n", str(summary))
+
+
+@pytest.mark.parametrize(
+    ("labels", "args", "warned"),
+    [
+        (list(range(30)), {}, True),
+        ([float(i) for i in range(30)], {}, True),
+        (list(range(30)), {"task": "single-label"}, False),
+        (list(range(30)), {"task": "regression"}, False),
+        ([f"class {i}" for i in range(30)], {}, False),
+        (list(range(10)), {}, False),
+    ],
+)
+def test_classes_that_may_be_quantities_are_warned_of(
+    labels: list[Any], args: dict[str, Any], warned: bool, load: Load, messages: pytest.LogCaptureFixture
+) -> None:
+    load([{"text": "film", "label": label} for label in labels * 2], **args)
+    assert ("if they are quantities, say --task regression" in messages.text) == warned
 
 
 def test_of_a_stream_what_is_known_is_said(load: Load) -> None:
