@@ -16,7 +16,15 @@ logger = logging.get_logger(__name__)
 
 
 def in_order(labels: Mapping[Any, Any]) -> dict[int, str]:
-    """Labels numbered as a classifier's rows are: by the order of their keys, which may begin at 1 or leave gaps."""
+    """Labels numbered as a classifier's rows are: by the order of their keys, which may begin at 1 or leave gaps.
+
+    Raises:
+        ValueError: no dictionary, or keys that are no numbers.
+    """
+    if not isinstance(labels, Mapping) or not all(re.fullmatch(r"-?\d+", str(key)) for key in labels):
+        raise ValueError(
+            f"id2label={str(labels)[:80]} must be a dictionary of numbers to names, as {{0: 'no', 1: 'yes'}}"
+        )
     return {row: str(labels[key]) for row, key in enumerate(sorted(labels, key=int))}
 
 
@@ -67,6 +75,20 @@ def with_sound_labels(config_dict: dict[str, Any], source: str) -> dict[str, Any
         f"classifier are {', '.join(list(labels.values())[:8])}, in this order"
     )
     return {**config_dict, **mended}
+
+
+def with_sound_label_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Keywords of `from_pretrained` in which `label2id` alone stands for both directions.
+
+    Raises:
+        ValueError: `num_labels` is not the number of the labels that are passed beside it.
+    """
+    if kwargs.get("label2id") and kwargs.get("id2label") is None:
+        kwargs = {**kwargs, "id2label": {row: name for name, row in kwargs["label2id"].items()}}
+    labels, number = kwargs.get("id2label"), kwargs.get("num_labels")
+    if labels is not None and number not in (None, len(labels)):
+        raise ValueError(f"num_labels={number} beside an id2label of {len(labels)} labels: leave num_labels out")
+    return kwargs
 
 
 def draw_anew(model: PreTrainedModel, module: nn.Module) -> None:

@@ -29,7 +29,7 @@ from .checkpoint_ffn import (
     weight_files,
 )
 from .configuration_ffn_block import wrong_entry
-from .labels_ffn import align_labels, draw_anew, labels_of
+from .labels_ffn import align_labels, draw_anew, labels_of, with_sound_label_keywords
 from .registry_ffn import FOREIGN_FAMILIES, ForeignFamily
 from .resizing_ffn import hold_sizes_back, resize, take_extension
 from .ties_ffn import settle_ties
@@ -208,6 +208,7 @@ def resolve_config(
     if isinstance(config, PreTrainedConfig):
         kwargs.pop("family", None)
         return copy.deepcopy(config), kwargs
+    kwargs = with_sound_label_keywords(kwargs)
     # These two are the loader's, although configurations have fields of these names.
     loader_only = {name: kwargs.pop(name) for name in ("dtype", "torch_dtype") if name in kwargs}
     where = hub_keywords(kwargs)
@@ -296,7 +297,8 @@ def judge(
                 report.new.append(head)
 
     # Behind a layer that is newly made, a classifier of another task says nothing.
-    if "head" in report.new and "classifier" not in report.new and hasattr(model, "classifier"):
+    before_it = {"head", "model.pooler"} & set(report.new)
+    if before_it and "classifier" not in report.new and hasattr(model, "classifier"):
         draw_anew(model, model.classifier)
         report.new.append("classifier")
     new_rows, faults = False, [f"missing: {name}" for name in sorted(missing)]

@@ -179,3 +179,31 @@ def test_unnamed_rows_stay_where_only_their_number_changes(save_source: Save) ->
     named = FFNForSequenceClassification.from_pretrained(folder, id2label=dict(enumerate("abcd")))
     assert not (named.classifier.weight[:3] == before.classifier.weight).any()
     assert "for 4 labels in place of 3" in named.loading_report.new[0]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"id2label": {0: "a", 1: "b"}, "num_labels": 5}, "num_labels=5 beside an id2label of 2 labels"),
+        ({"id2label": ["a", "b", "c"]}, r"id2label=\['a', 'b', 'c'\] must be a dictionary"),
+        ({"id2label": {"a": 0, "b": 1}}, "must be a dictionary of numbers to names"),
+    ],
+    ids=["two numbers", "a list", "the other direction"],
+)
+def test_labels_that_contradict_themselves_are_refused(save_source: Save, keywords: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        FFNForSequenceClassification.from_pretrained(save_source("BertModel"), **keywords)
+
+
+def test_one_direction_stands_for_both(save_source: Save) -> None:
+    labels = {"good": 1, "bad": 0, "so-so": 2}
+    model = FFNForSequenceClassification.from_pretrained(save_source("BertModel"), label2id=labels)
+    assert model.config.id2label == {0: "bad", 1: "good", 2: "so-so"}
+    assert model.classifier.out_features == 3
+
+
+def test_a_classifier_of_tokens_says_nothing_behind_a_new_pooler(save_source: Save) -> None:
+    folder = save_source("BertForTokenClassification", num_labels=3)
+    model = FFNForSequenceClassification.from_pretrained(folder)
+    assert model.loading_report.new == ["model.pooler", "classifier"]
+    assert 0 < model.classifier.weight.abs().max() <= 2 * model.config.initializer_range
