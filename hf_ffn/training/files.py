@@ -127,9 +127,12 @@ def files_of(name: str) -> list[Path]:
         return [path]
     if path.is_dir():
         raise ValueError(f"'{name}' is a folder: name files, for example '{path / '*.csv'}'")
-    if not glob.has_magic(name) or path.is_symlink():
+    # Also of a path with a pattern in it, the folders that exist are meant as they are called.
+    folder = next(each for each in path.parents if each.is_dir())
+    pattern = str(path.relative_to(folder))
+    if not glob.has_magic(pattern) or path.is_symlink():
         raise ValueError(f"there is no file '{name}'")
-    matched = [Path(each) for each in sorted(glob.glob(str(path), recursive=True))]
+    matched = [folder / each for each in sorted(glob.glob(pattern, root_dir=folder, recursive=True))]
     if not any(each.is_file() for each in matched):
         raise ValueError(f"there is no file '{name}', nor one that it matches as a pattern")
     return [each for each in matched if each.is_file()]

@@ -154,7 +154,9 @@ def refuse_or_name(where: str, problems: Problems, *, skip: bool) -> int:
         ValueError: what is wrong, and with which files.
     """
     for problem, paths in problems.items():
-        names = ", ".join(f"'{os.path.relpath(path, where)}'" for path in paths[:5])
+        # Names may be no text in UTF-8, and could not be printed.
+        shown = [os.fsencode(os.path.relpath(path, existing(where))).decode(errors="replace") for path in paths[:5]]
+        names = ", ".join(f"'{each}'" for each in shown)
         more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
         said = f"'{where}': {len(paths)} file{'s' if len(paths) > 1 else ''}: {problem} ({names}{more})"
         if problem not in HARMLESS and not skip:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
+from PIL.TiffImagePlugin import PHOTOMETRIC_INTERPRETATION
 
 # What is remarked of pictures; `remarks.REMARKS` says it in words.
 DEEP = "over_8_bits"
@@ -18,12 +19,14 @@ NO_PICTURE = "no picture"
 DEEP_MODES = ("I", "I;16", "I;16L", "I;16B", "I;16N", "F")
 # The greatest grey of 8, 10, 12, 14 and 16 bits.
 RANGES = (255, 1023, 4095, 16383, 65535)
-# By their endings, what Pillow reads with another package or in newer versions only.
+# By their endings, what keeps Pillow from reading pictures that are some, or has it read a preview of them.
+HEIF = "pictures for which a package is missing: pip install pillow-heif"
+RAW = "pictures of which only a preview would be read: convert them, for example to TIFF with rawpy"
 NEEDS = {
-    ".heic": "pip install pillow-heif",
-    ".heif": "pip install pillow-heif",
-    ".hif": "pip install pillow-heif",
-    ".avif": "pip install 'pillow>=11.3'",
+    **dict.fromkeys((".heic", ".heif", ".hif"), HEIF),
+    ".avif": "pictures for which Pillow is too old: pip install 'pillow>=11.3'",
+    **dict.fromkeys((".dng", ".nef", ".cr2", ".cr3", ".arw", ".orf", ".rw2", ".pef", ".raf", ".srw"), RAW),
+    **dict.fromkeys((".zip", ".tar", ".tgz", ".gz", ".7z", ".rar"), "archives, which are not looked into"),
 }
 
 
@@ -49,8 +52,10 @@ def decode(stored: dict[str, Any]) -> tuple[Image.Image, list[str]]:
         image.load()  # TIFF files turn themselves, as they are read
         frame = ImageOps.exif_transpose(image)
         remarks = [SEVERAL] if getattr(image, "is_animated", False) else []
+        # Pillow turns greys that count from white itself, but not those of more than 8 bits.
+        from_white = getattr(image, "tag_v2", {}).get(PHOTOMETRIC_INTERPRETATION) == 0
     if frame.mode in DEEP_MODES:
-        return in_8_bits(frame, remarks)
+        return in_8_bits(frame, remarks, from_white=from_white)
     if frame.has_transparency_data:
         colours = frame.convert("LA" if frame.mode == "La" else "RGBA").convert("RGBA")
         if np.asarray(colours.getchannel("A")).min() < 255:
@@ -59,7 +64,7 @@ def decode(stored: dict[str, Any]) -> tuple[Image.Image, list[str]]:
     return frame.convert("L" if frame.mode in ("1", "L", "LA", "La") else "RGB"), remarks
 
 
-def in_8_bits(image: Image.Image, remarks: list[str]) -> tuple[Image.Image, list[str]]:
+def in_8_bits(image: Image.Image, remarks: list[str], *, from_white: bool) -> tuple[Image.Image, list[str]]:
     """A grey picture of more than 8 bits in 8 (see `decode`)."""
     values = np.asarray(image).astype(np.float64)
     if not np.isfinite(values).all():
@@ -71,6 +76,8 @@ def in_8_bits(image: Image.Image, remarks: list[str]) -> tuple[Image.Image, list
     else:
         high = next(each for each in ranges if high <= each)
     greys = ((values - low) * (255 / max(high - low, 1e-300))).round().astype(np.uint8)
+    if from_white:
+        greys = 255 - greys
     unseen = values == image.info.get("transparency")
     if unseen.any():
         greys[unseen] = 255
@@ -90,12 +97,16 @@ def problem_of(path: str) -> str | None:
     """What keeps a file from being a picture, if anything, as far as its ending and its first bytes tell."""
     if not os.path.isfile(path):
         return "a link that leads nowhere, or no file"
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "a name that is no text in UTF-8"
     with_heif()
     ending = os.path.splitext(path)[1].lower()
     if Image.registered_extensions().get(ending) in Image.OPEN:
         return None  # whether it can be decoded is another question
     if ending in NEEDS:
-        return f"{ending} pictures, for which a package is missing: {NEEDS[ending]}"
+        return f"{ending} {NEEDS[ending]}"
     try:
         with Image.open(path):
             return None

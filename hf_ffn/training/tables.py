@@ -121,11 +121,7 @@ def check_csv(file: TableFile, delimiter: str, quoting: int) -> list[str]:
                     if not header:
                         header = checked_header(file, row, delimiter)
                     elif len(row) != len(header):
-                        raise ValueError(
-                            f"'{file.path}' has {len(header)} columns ({', '.join(header)}), but {len(row)} cells in "
-                            f"row {number} (counted from 0), line {line}: texts that contain the delimiter need "
-                            f"quotation marks"
-                        )
+                        raise ValueError(misfit(file, header, row, f"row {number} (counted from 0), line {line}"))
                     if reader.line_num > line and any(
                         delimiter in cell and len(cell.splitlines()) > 1 for cell in row
                     ):
@@ -145,12 +141,20 @@ def check_csv(file: TableFile, delimiter: str, quoting: int) -> list[str]:
     return header
 
 
+def misfit(file: TableFile, header: list[str], row: list[str], where: str) -> str:
+    """Say that a row has more or fewer cells than the header."""
+    hint = ": texts with the delimiter in them need quotation marks" if len(row) > len(header) else ""
+    return f"'{file.path}' has {len(header)} columns ({', '.join(header)}), but {len(row)} cells in {where}{hint}"
+
+
 def checked_header(file: TableFile, header: list[str], delimiter: str) -> list[str]:
     """The names of a CSV file's columns.
 
     Raises:
-        ValueError: two of one name, or all in one cell.
+        ValueError: two of one name, all in one cell, or as UTF-16 looks in another encoding.
     """
+    if any("\0" in name for name in header):
+        raise ValueError(f"'{file.path}' has zero bytes in line 1, as UTF-16 has: say so with --encoding utf-16")
     for name in header:
         if name and header.count(name) > 1:
             raise ValueError(f"'{file.path}' has {header.count(name)} columns '{name}' in line 1: names must differ")

@@ -105,6 +105,20 @@ def test_files_that_cannot_be_meant(
         load_splits(DataArguments(train_file=given))
 
 
+def test_folders_that_exist_are_no_part_of_a_pattern(tmp_path: Path) -> None:
+    for name in ("d [2]/a.csv", "d [2]/b[1].csv", "d 2/c.csv", "d [2]/e/f.csv", "d [2]/e*/g.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    for given, names in {
+        "d [2]/*.csv": ["a.csv", "b[1].csv"],
+        "d [2]/e*/*.csv": ["g.csv"],
+        "d*/c.csv": ["c.csv"],
+    }.items():
+        assert [path.name for path in find_files([str(tmp_path / given)])] == names
+    with pytest.raises(ValueError, match=r"there is no file '.*none.csv'$"):
+        find_files([str(tmp_path / "d [2]" / "none.csv")])
+
+
 def test_files_are_found_in_the_order_that_they_are_named_in(tmp_path: Path) -> None:
     for name in ("10.csv", "2.csv", "1.csv"):
         (tmp_path / name).touch()

@@ -63,6 +63,15 @@ def test_the_range_is_that_of_the_type_and_not_of_the_picture() -> None:
     assert np.array(decode(stored(Image.fromarray(np.full((2, 2), -7.0, np.float32)), "tiff"))[0])[0, 0] == 0
 
 
+def test_greys_that_count_from_white_are_turned() -> None:
+    for values in (np.array([[0, 255]], np.uint8), np.array([[0, 65535]], np.uint16), np.array([[0, 1]], np.float32)):
+        content = bytearray(stored(Image.fromarray(values), "tiff")["bytes"])
+        entries = int.from_bytes(content[4:8], "little") + 2
+        place = next(p for p in range(entries, len(content), 12) if content[p : p + 2] == (262).to_bytes(2, "little"))
+        content[place + 8 : place + 10] = b"\0\0"
+        assert np.array(decode({"bytes": bytes(content), "path": None})[0]).tolist() == [[255, 0]]
+
+
 def test_greys_that_are_no_numbers_are_no_picture() -> None:
     with pytest.raises(ValueError, match="some of its greys are not finite"):
         decode(stored(Image.fromarray(np.array([[0.5, np.nan]], np.float32)), "tiff"))
@@ -170,7 +179,7 @@ def test_what_needs_a_package_says_which(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "one.HEIC"
     path.write_bytes(b"\0\0\0\x18ftypheic")
     if ".heic" not in Image.registered_extensions():
-        assert problem_of(str(path)) == ".heic pictures, for which a package is missing: pip install pillow-heif"
+        assert problem_of(str(path)) == ".heic pictures for which a package is missing: pip install pillow-heif"
     package = ModuleType("pillow_heif")
     package.register_heif_opener = lambda: Image.register_extension("PNG", ".heic")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pillow_heif", package)

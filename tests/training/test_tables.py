@@ -70,6 +70,7 @@ def test_a_cell_that_may_have_swallowed_rows_is_warned_of(tmp_path: Path, messag
         ("t.csv", "text;label\ngood;a\n", {}, "has one column, 'text;label', with .* ',': .* --delimiter ';'"),
         ("t.csv", "text\tlabel\ngood\ta\n", {}, r"with the delimiter ',': .* --delimiter '\\t'"),
         ("t.tsv", "text,label\ngood,a\n", {}, r"with the delimiter '\\t': .* --delimiter ','"),
+        ("t.csv", "t\0e\0x\0t\0,\0l\0", {}, "zero bytes in line 1, as UTF-16 has: say so with --encoding utf-16"),
         ("t.csv", "text,label\n\n\n", {}, "t.csv' has no rows"),
         ("t.csv", "\n\n", {}, "t.csv' has no rows"),
         ("t.csv", "text,label\na,b", {"delimiter": ";;"}, "--delimiter ';;' must be one character"),
