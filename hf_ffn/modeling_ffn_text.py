@@ -216,7 +216,9 @@ class FFNTextModel(FFNTextPreTrainedModel):
             raise ValueError(
                 "predict_contacts needs a model with contact_head=True (ESM) and attn_implementation='eager'"
             )
-        attentions = torch.stack(self(input_ids, attention_mask, output_attentions=True).attentions, dim=1)
+        attentions = torch.stack(
+            self(input_ids, attention_mask, output_attentions=True, return_dict=True).attentions, dim=1
+        )
         # (batch, sequence) -> (batch, 1, 1, sequence, 1), and the same for keys
         token = attention_mask[:, None, None, :]
         return self.contact_head(input_ids, attentions * token[..., None, :] * token[..., :, None])
@@ -283,7 +285,9 @@ class FFNForMaskedLM(FFNTextPreTrainedModel):
                 batch computed with padding.
         """
         asked = self.pack_first(input_ids, attention_mask, inputs_embeds, kwargs, labels)
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **asked)
+        outputs = self.model(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **asked
+        )
         hidden_states, packing = outputs.last_hidden_state, asked["packing"]
         if packing is not None:
             hidden_states = packing.pack(hidden_states)
@@ -332,7 +336,9 @@ class FFNForSequenceClassification(FFNTextPreTrainedModel):
             labels: class ids `(batch,)`; floats `(batch,)` for regression (one label); floats
                 `(batch, num_labels)` for several labels at once. `config.problem_type` says which, or the labels do.
         """
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs = self.model(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
         features = pooled(
             self.config.classifier_pooling, outputs.last_hidden_state, outputs.pooler_output, attention_mask
         )
@@ -375,7 +381,9 @@ class FFNForTokenClassification(FFNTextPreTrainedModel):
                 batch computed with padding.
         """
         asked = self.pack_first(input_ids, attention_mask, inputs_embeds, kwargs, labels)
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **asked)
+        outputs = self.model(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **asked
+        )
         logits = self.classifier(self.dropout(self.head(outputs.last_hidden_state)))
         loss = None
         if labels is not None:
@@ -422,7 +430,9 @@ class FFNForQuestionAnswering(FFNTextPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             kwargs["unpad"] = "never"
         asked = self.pack_first(input_ids, attention_mask, inputs_embeds, kwargs)
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **asked)
+        outputs = self.model(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **asked
+        )
         logits = self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
         if attention_mask is not None and asked["packing"] is not None:
             logits = logits.masked_fill(attention_mask.unsqueeze(-1) == 0, torch.finfo(logits.dtype).min)

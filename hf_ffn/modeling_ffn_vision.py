@@ -153,7 +153,9 @@ class FFNForImageClassification(FFNVisionPreTrainedModel):
             labels: class ids `(batch,)`; floats `(batch,)` for regression (one label); floats
                 `(batch, num_labels)` for several labels at once. `config.problem_type` says which, or the labels do.
         """
-        outputs = self.model(pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **kwargs)
+        outputs = self.model(
+            pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, return_dict=True, **kwargs
+        )
         if self.pooling == "pooler":
             pooled = outputs.pooler_output
         else:
@@ -203,7 +205,9 @@ class FFNForImageClassificationWithTeacher(FFNVisionPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> DistilledClassifierOutput:
         """Classify images: logits `(batch, num_labels)`; arguments as in `FFNForImageClassification.forward`."""
-        outputs = self.model(pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **kwargs)
+        outputs = self.model(
+            pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, return_dict=True, **kwargs
+        )
         cls_logits = self.cls_classifier(outputs.last_hidden_state[:, 0])
         distillation_logits = self.distillation_classifier(outputs.last_hidden_state[:, 1])
         logits = (cls_logits + distillation_logits) / 2
@@ -252,7 +256,7 @@ class FFNForAudioClassification(FFNVisionPreTrainedModel):
             labels: as in `FFNForImageClassification.forward`.
         """
         # (batch, frames, mel bins) -> (batch, 1, mel bins, frames)
-        outputs = self.model(input_values.transpose(1, 2).unsqueeze(1), **kwargs)
+        outputs = self.model(input_values.transpose(1, 2).unsqueeze(1), return_dict=True, **kwargs)
         logits = self.classifier(self.pooled_norm(outputs.pooler_output))
         loss = classification_loss(self, labels, logits, **kwargs) if labels is not None else None
         return SequenceClassifierOutput(

@@ -142,6 +142,19 @@ def test_all_hidden_states_and_attention_weights_come_on_request(name: str) -> N
     assert plain.attentions is None
 
 
+@pytest.mark.parametrize("name", [*BASES, *HEADS, "FFNForImageClassificationWithTeacher"])
+def test_tuples_hold_what_outputs_hold_by_argument_and_by_configuration(name: str) -> None:
+    model = ffn_model(name, num_hidden_layers=1)
+    inputs = inputs_for(model.config)
+    expected = model(**inputs).to_tuple()
+    by_argument = model(**inputs, return_dict=False)
+    model.config.return_dict = False
+    by_configuration = model(**inputs)
+    for found in (by_argument, by_configuration):
+        assert type(found) is tuple
+        assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
 @pytest.mark.parametrize("name", BASES)
 def test_hidden_states_are_what_each_block_takes_in(name: str) -> None:
     model = ffn_model(name)
