@@ -43,7 +43,7 @@ from .sentence_files import (
 )
 from .tasks import HEADS
 from .ties_ffn import written_out
-from .tokenizer_files import can_be_found, find_file
+from .tokenizer_files import TOKENIZER_FILES, can_be_found, copy_tokenizer, find_file
 
 if TYPE_CHECKING:
     from .equivalence import EquivalenceReport
@@ -67,7 +67,6 @@ TASKS: dict[str, dict[str, type[FFNPreTrainedModel]]] = {
     for model_type, heads in HEADS.items()
 }
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model")
 IMAGE_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
@@ -298,38 +297,29 @@ def refuse_same_folder(source: str | os.PathLike, folder: str | os.PathLike) -> 
         raise ValueError(f"'{folder}' holds the checkpoint itself: write to another folder")
 
 
-def copy_processor(source: str | os.PathLike, folder: Path, **hub_kwargs: Any) -> list[str]:
-    """Bring a checkpoint's tokenizer and image processor, where it has them, into another folder.
-
-    Returns:
-        What was brought: "tokenizer", "image processor", both or nothing.
-    """
-    # Imported here, for `import hf_ffn` need not wait for every tokenizer's converter.
-    from transformers import AutoTokenizer
-
-    brought = []
-    if any(find_file(source, name, hub_kwargs) for name in TOKENIZER_FILES):
-        # Saved anew, for an old tokenizer's files do not name its class, which no model type of ours implies.
-        AutoTokenizer.from_pretrained(source, **hub_kwargs).save_pretrained(folder)
-        brought.append("tokenizer")
+def copy_processor(source: str | os.PathLike, folder: Path, **hub_kwargs: Any) -> None:
+    """Bring a checkpoint's image processor, where it has one, into another folder."""
     # An image processor's file says everything; reading it would take Pillow or torchvision.
     found = [path for name in IMAGE_PROCESSOR_FILES if (path := find_file(source, name, hub_kwargs))]
     for path in found:
         shutil.copyfile(path, folder / Path(path).name)
-    return [*brought, "image processor"] if found else brought
 
 
-def copy_companions(model: FFNPreTrainedModel, source: str | os.PathLike, folder: Path, **hub_kwargs: Any) -> None:
+def copy_companions(
+    model: FFNPreTrainedModel, source: str | os.PathLike, folder: Path, *, readable: bool = False, **hub_kwargs: Any
+) -> None:
     """Bring along what lies beside a checkpoint's weights and fits a model that was made from it.
 
     Args:
         model: loaded from there, and maybe trained since.
         source: a folder or a Hub id; empty for none.
         folder: to write to.
+        readable: leave behind a tokenizer that cannot be read here, for want of a package.
         hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
     """
     if str(source) and not can_be_found(source):
         logger.warning(f"'{source}' is there no more, so that what lay beside its weights does not come along")
+    copy_tokenizer(model.config, source, folder, readable=readable, **hub_kwargs)
     copy_processor(source, folder, **hub_kwargs)
     modules = modules_for(model, source, **hub_kwargs)
     if modules is not None:

@@ -7,11 +7,12 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from ..conversion import IMAGE_PROCESSOR_FILES, TASKS, TOKENIZER_FILES, model_class_for
+from ..conversion import IMAGE_PROCESSOR_FILES, TASKS, model_class_for
 from ..digest import DIGEST, is_about, model_digest
 from ..equivalence import Check, EquivalenceReport
 from ..modeling_ffn import FFNPreTrainedModel
 from ..sentence_files import MODULES
+from ..tokenizer_files import VOCABULARY_FILES
 from .details import is_repo_id
 
 # Data that come with hf_ffn (`hf_ffn.training.embedded`, which needs more packages), and have no page on the Hub.
@@ -123,7 +124,7 @@ def gather(folder: Path, source: Path | None = None) -> Facts:
         results=own.get("all_results.json"),
         arguments=next((parse_arguments(source / name, own[name]) for name in RUN_RECORDS if name in own), {}),
         pictures={name: shows for name, shows in PICTURES.items() if name in pictures},
-        has_tokenizer=any((folder / name).is_file() for name in TOKENIZER_FILES),
+        has_tokenizer=any((folder / name).is_file() for name in VOCABULARY_FILES),
         has_image_processor=not all(for_sounds),
         has_feature_extractor=any(for_sounds),
         has_sentence_modules=(folder / MODULES).is_file(),

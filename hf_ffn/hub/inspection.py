@@ -15,7 +15,15 @@ BINARY_ENDINGS = (".safetensors", ".png", ".model")
 # Files in which transformers looks for code to run.
 AUTO_MAP_FILES = ("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json")
 # Lists of words, which may be anybody's name or look like a path.
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "added_tokens.json")
+VOCABULARIES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "bpe.codes",
+    "dict.txt",
+)
 
 SECRETS = {
     "a token of the Hugging Face Hub": r"\bhf_[A-Za-z0-9]{20,}",

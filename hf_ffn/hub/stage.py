@@ -100,7 +100,7 @@ def stage(
     model = model_class_for(source, **hub_kwargs).from_pretrained(source, dtype="auto", **hub_kwargs).eval()
     with staged_folder(out, replace=True) as folder:
         model.save_pretrained(folder, max_shard_size=max_shard_size)
-        copy_companions(model, source, folder, **hub_kwargs)
+        copy_companions(model, source, folder, readable=True, **hub_kwargs)
         facts = gather(folder, Path(source))
         write_facts(facts, Path(source), folder)
         card = make_card(facts, details)
