@@ -53,7 +53,9 @@ class TableFile:
             )
         if path.stat().st_size == 0:
             raise ValueError(f"'{path}' is empty")
-        return cls(path, ending, PACKED[endings[-1]] if packed else open, encoding or "utf-8-sig")
+        # UTF-8 with a byte order mark is UTF-8 too.
+        marked = encoding is None or encoding.lower() in ("utf-8", "utf8", "utf_8")
+        return cls(path, ending, PACKED[endings[-1]] if packed else open, "utf-8-sig" if marked else str(encoding))
 
     @property
     def format(self) -> str:

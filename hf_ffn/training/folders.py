@@ -27,8 +27,8 @@ TABLES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 # Files by what is wrong with them.
 Problems = dict[str, list[str]]
-# Path, number of the class, and what changes whenever the file does: `datasets` caches by it.
-Picture = tuple[str, int, int, int, int]
+# Path, and number of the class.
+Picture = tuple[str, int]
 
 
 def load_pictures(name: str, *, skip: bool) -> tuple[Dataset, str, int]:
@@ -62,21 +62,20 @@ def load_pictures(name: str, *, skip: bool) -> tuple[Dataset, str, int]:
         raise ValueError(f"'{name}' has no folders, which would be the classes: {name}/CLASS/*.png")
     if empty := [each for each in classes if each not in by_class]:
         raise ValueError(f"'{name}': there is no picture in the folder of class '{empty[0]}'")
-    pictures = [picture(path, number) for number, each in enumerate(classes) for path in by_class[each]]
+    pictures = [(path, number) for number, each in enumerate(classes) for path in by_class[each]]
     features = Features({"image": datasets.Image(), "label": ClassLabel(names=classes)})
     rows = Dataset.from_generator(rows_of, features=features, gen_kwargs={"pictures": tuple(pictures)})
-    content = [(os.path.relpath(path, root), size) for path, _, size, _, _ in pictures]
+    content = [(os.path.relpath(path, root), os.path.getsize(path)) for path, _ in pictures]
     return rows, hashlib.sha256(repr(content).encode()).hexdigest(), left_out
 
 
-def load_listed(name: str, tables: Sequence[Path], rows: Dataset, content: str, *, skip: bool) -> tuple[Dataset, int]:
+def load_listed(name: str, tables: Sequence[Path], rows: Dataset, *, skip: bool) -> tuple[Dataset, int]:
     """The pictures of a folder that a table lists by `file_name`, with its other columns, and `image`.
 
     Args:
         name: of the folder.
         tables: the files of the table.
         rows: of the table.
-        content: a hash of the table.
         skip: leave out, and name, what is no picture or not listed, which else raises.
 
     Returns:
@@ -99,22 +98,13 @@ def load_listed(name: str, tables: Sequence[Path], rows: Dataset, content: str, 
             problem = problem_of(path) or f"a picture that '{tables[0].name}' does not list"
             problems.setdefault(BESIDE if problem == NO_PICTURE else problem, []).append(path)
     left_out = refuse_or_name(name, problems, skip=skip)
-    # `datasets` caches what is computed of these rows by this name.
-    state = repr([content, *(picture(path, 0) for path in paths)])
-    fingerprint = hashlib.sha256(state.encode()).hexdigest()
-    with_pictures = rows.remove_columns("file_name").add_column("image", paths, new_fingerprint=fingerprint)
+    with_pictures = rows.remove_columns("file_name").add_column("image", paths)
     return with_pictures.cast_column("image", datasets.Image()), left_out
-
-
-def picture(path: str, number: int) -> Picture:
-    """A picture of the class of that number."""
-    stat = os.stat(path)
-    return path, number, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 def rows_of(pictures: tuple[Picture, ...]) -> Iterator[dict[str, Any]]:
     """The rows of pictures."""
-    for path, number, *_ in pictures:
+    for path, number in pictures:
         yield {"image": path, "label": number}
 
 

@@ -1,5 +1,7 @@
 """Images as samples: decoded, augmented and brought into the model's form when they are asked for."""
 
+import hashlib
+import os
 import zlib
 from collections import Counter
 from dataclasses import dataclass
@@ -8,6 +10,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
 from datasets import Dataset
 from PIL import Image
@@ -164,7 +167,8 @@ def check_images(split: Split, columns: ImageColumns, *, skip: bool, num_proc: i
     """
     results = split.rows.select_columns([columns.image]).map(
         check_image,
-        fn_kwargs={"column": columns.image},
+        # `datasets` caches by the arguments, and rows may hold the pictures' paths alone.
+        fn_kwargs={"column": columns.image, "state": state_of_files(split.rows, columns.image)},
         remove_columns=[columns.image],
         num_proc=num_proc,
         desc=f"Checking images of {split.where}",
@@ -183,8 +187,20 @@ def remarks_of(results: Dataset) -> dict[str, int]:
     return dict(Counter(remark for remarks in results["remarks"] for remark in remarks.split(";") if remark))
 
 
-def check_image(row: dict[str, Any], column: str) -> dict[str, Any]:
-    """Checksum, problem and remarks of a row's image: for `Dataset.map`."""
+def state_of_files(rows: Dataset, column: str) -> str:
+    """A hash that changes with each change to the files that rows of images lead to."""
+    digest = hashlib.sha256()
+    for table in rows.select_columns([column]).with_format("arrow").iter(batch_size=1000):
+        stored = table[column].combine_chunks()
+        for path in pc.if_else(pc.is_null(stored.field("bytes")), stored.field("path"), None).to_pylist():
+            if path is not None and os.path.isfile(path):
+                stat = os.stat(path)
+                digest.update(f"{stat.st_size},{stat.st_mtime_ns},{stat.st_ctime_ns};".encode())
+    return digest.hexdigest()
+
+
+def check_image(row: dict[str, Any], column: str, state: str) -> dict[str, Any]:
+    """Checksum, problem and remarks of a row's image: for `Dataset.map`, which knows by `state` what it did before."""
     image = row[column]
     if image is None:
         return {"checksum": 0, "problem": looked_at(image)[0], "remarks": ""}

@@ -170,7 +170,7 @@ def load_folder(name: str, args: DataArguments, streaming: bool) -> Split:
     tables = [path for each in TABLES if (path := existing(name) / each).is_file()]
     if tables:
         split = load_files(list(map(str, tables)), DataArguments(), streaming=False)
-        split.rows, split.left_out = load_listed(name, tables, split.rows, split.content, skip=skip)
+        split.rows, split.left_out = load_listed(name, tables, split.rows, skip=skip)
         split.where = f"'{name}'"
     else:
         rows, content, left_out = load_pictures(name, skip=skip)

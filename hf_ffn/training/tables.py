@@ -86,6 +86,8 @@ def lay_out(files: Sequence[TableFile], args: DataArguments, options: dict[str, 
 
 def put(target: Path, file: TableFile, rows: list[Any] | None) -> None:
     """Lay a file, or the rows of its document as lines, at a path; a file that is good as it is is only linked."""
+    if target.is_file() and not target.is_symlink():
+        return  # a copy, whose name tells its content; what a link leads to may have changed since
     temporary = target.with_name(f"{target.name}.{os.getpid()}")
     try:
         if rows is not None:

@@ -16,6 +16,7 @@ from hf_ffn.training.arguments import DataArguments, parse
 from hf_ffn.training.data import TaskData, load_text_data
 from hf_ffn.training.files import find_files
 from hf_ffn.training.sources import load_splits
+from hf_ffn.training.texts import Tokenization
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -179,6 +180,16 @@ def test_a_file_is_never_taken_for_what_it_was(tmp_path: Path, pack: Callable[[b
     assert texts_of(other) == ["good"]
 
 
+def test_tokenized_texts_of_a_packed_file_are_found_again(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    args = DataArguments(train_file=str(tmp_path / "t.csv.gz"))
+    first = load_text_data(args, tokenizer, seed=1)
+    monkeypatch.setattr(Tokenization, "__call__", None)  # computing anything again would fail
+    assert load_text_data(args, tokenizer, seed=2).fingerprint == first.fingerprint
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_fingerprint_follows_from_the_content_wherever_it_lies(
     tmp_path: Path, tokenizer: PreTrainedTokenizerBase, streaming: bool
@@ -195,7 +206,8 @@ def test_a_fingerprint_follows_from_the_content_wherever_it_lies(
 
 
 @pytest.mark.parametrize(
-    ("encoding", "mark"), [("utf-8", b"\xef\xbb\xbf"), ("latin-1", b""), ("cp1252", b""), ("utf-16", b"")]
+    ("encoding", "mark"),
+    [("utf-8", b"\xef\xbb\xbf"), ("UTF-8", b"\xef\xbb\xbf"), ("latin-1", b""), ("utf-16", b"")],
 )
 @pytest.mark.parametrize("name", ["train.csv", "train.json", "train.jsonl"])
 def test_encodings_and_byte_order_marks(tmp_path: Path, encoding: str, mark: bytes, name: str) -> None:

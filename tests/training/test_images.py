@@ -208,6 +208,22 @@ def test_a_fingerprint_tells_images_labels_and_augmentation(folder: Path) -> Non
     assert fingerprint() not in (before, changed)
 
 
+def test_pictures_that_a_table_names_are_never_taken_for_what_they_were(folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("image,label\n" + "".join(f"{path},{path.parent.name}\n" for path in sorted(folder.glob("*/*"))))
+
+    def fingerprint() -> str:
+        args = DataArguments(train_file=str(table), validation_file=str(table))
+        return json.dumps(load_image_data(args, None, seed=1, image_size=4).fingerprint)
+
+    before = fingerprint()
+    Image.new("RGB", (21, 16), (1, 2, 3)).save(folder / "cat" / "1.png")
+    assert fingerprint() != before
+    (folder / "cat" / "1.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"a broken image '.*cat/1.png'"):
+        fingerprint()
+
+
 def test_what_is_no_image_data_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"there is no folder '.*nowhere'"):
         load(tmp_path / "nowhere")
