@@ -247,7 +247,9 @@ class Trainer:
         # Dropout follows from the step and the process alone, so a resumed run draws what an undisturbed one draws.
         torch.manual_seed(sample_generator(self.args.seed, progress.step, accelerator.process_index).initial_seed())
         own_items = sum(self.count(batch) for batch in micro if batch is not None)
-        items = accelerator.reduce(torch.tensor(own_items, device=accelerator.device), "sum").item()
+        # Of one type in all processes, also where one has no samples.
+        dtype = torch.int64 if self.class_weights is None else torch.float32
+        items = accelerator.reduce(torch.tensor(own_items, dtype=dtype, device=accelerator.device), "sum").item()
         total = torch.zeros((), device=accelerator.device)
         for index, batch in enumerate(micro):
             is_last = index == len(micro) - 1

@@ -285,6 +285,21 @@ def test_weighted_losses_of_training_and_evaluation_are_torchs(tmp_path: Path, t
     assert trainer.progress.evaluations[-1]["loss"] == pytest.approx(expected(trainer.model.eval()), rel=1e-5)
 
 
+@pytest.mark.parametrize("class_weights", [None, WEIGHTS])
+def test_a_process_without_samples_counts_in_the_type_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, class_weights: torch.Tensor | None
+) -> None:
+    trainer = trained(tmp_path, "single-label", 8, 1, class_weights=class_weights)
+    reduced: list[torch.dtype] = []
+    reduce = trainer.accelerator.reduce
+    monkeypatch.setattr(trainer.accelerator, "reduce", lambda t, how: (reduced.append(t.dtype), reduce(t, how))[1])
+    rows, collate = texts(TASKS["single-label"][2])
+    for micro in ([None], [collate(rows[:2])]):
+        trainer.step(micro)
+    with_none, with_some = reduced[:2], reduced[2:]
+    assert with_none == with_some
+
+
 def test_evaluation_counts_each_sample_once_whatever_the_batch_size(tmp_path: Path) -> None:
     found = []
     for size in (1, 4, 32):
