@@ -285,6 +285,18 @@ def test_weighted_losses_of_training_and_evaluation_are_torchs(tmp_path: Path, t
     assert trainer.progress.evaluations[-1]["loss"] == pytest.approx(expected(trainer.model.eval()), rel=1e-5)
 
 
+def test_the_weighted_loss_of_one_sample_is_its_loss(tmp_path: Path) -> None:
+    trainer = trained(tmp_path, "single-label", 8, 1, class_weights=WEIGHTS)
+    rows, collate = texts(TASKS["single-label"][2])
+    batch = collate(rows[:1])
+    assert WEIGHTS[batch["labels"]] < 1
+    with torch.no_grad():
+        logits = trainer.model(batch["input_ids"], batch["attention_mask"]).logits
+    trainer.step([batch])
+    expected = nn.functional.cross_entropy(logits, batch["labels"]).item()
+    assert trainer.progress.history[-1]["loss"] == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize("class_weights", [None, WEIGHTS])
 def test_a_process_without_samples_counts_in_the_type_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, class_weights: torch.Tensor | None
