@@ -197,7 +197,7 @@ def push(
 
     Broken off, it goes on where it stopped when run again. The token comes from `hf auth login` or HF_TOKEN.
 
-    Example: hf-ffn push my-encoder me/my-encoder --private
+    Example: hf-ffn push ready me/my-encoder --private
     """
     quiet_progress_bars()
     from hf_ffn.hub import push as pushing

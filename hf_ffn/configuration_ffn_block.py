@@ -118,6 +118,7 @@ class FFNConfig(PreTrainedConfig):
     >>> ffn = FeedForward(FFNConfig(hidden_size=64, intermediate_size=256, hidden_dropout_prob=0.0))
     >>> sorted(ffn.state_dict())
     ['linear_1.bias', 'linear_1.weight', 'linear_2.bias', 'linear_2.weight']
+
     ```
     """
 
