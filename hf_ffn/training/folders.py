@@ -21,6 +21,8 @@ HIDDEN = "hidden"
 BESIDE = "no picture, beside the folders of the classes"
 # What is named and no more; whatever else is no picture, or in no class, is an error.
 HARMLESS = (HIDDEN, BESIDE)
+# Folders of these names alone, with folders in them, are parts of a data set and no classes.
+PARTS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
 
 # Which may tell the pictures' labels, in place of folders.
 TABLES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -42,8 +44,8 @@ def load_pictures(name: str, *, skip: bool) -> tuple[Dataset, str, int]:
         The pictures, sorted by class and path; a hash of their names and sizes; how many files were left out.
 
     Raises:
-        ValueError: there is no such folder; it has no classes, or one without a picture, or a link that leads back to
-            where it lies; a file is no picture, or in no class.
+        ValueError: there is no such folder; it has no classes, or one without a picture, or parts of a data set in
+            their place, or a link that leads back to where it lies; a file is no picture, or in no class.
     """
     root = existing(name)
     if not root.is_dir():
@@ -60,6 +62,11 @@ def load_pictures(name: str, *, skip: bool) -> tuple[Dataset, str, int]:
     classes = sorted(each.name for each in root.iterdir() if each.is_dir() and not is_left_out(each.name))
     if not classes:
         raise ValueError(f"'{name}' has no folders, which would be the classes: {name}/CLASS/*.png")
+    if len(classes) > 1 and PARTS.issuperset(map(str.lower, classes)) and are_nested(root, by_class):
+        raise ValueError(
+            f"'{name}' holds parts of a data set ({', '.join(classes)}), each with the classes as folders: name them "
+            f"with --train_dir and --validation_dir"
+        )
     if empty := [each for each in classes if each not in by_class]:
         raise ValueError(f"'{name}': there is no picture in the folder of class '{empty[0]}'")
     pictures = [(path, number) for number, each in enumerate(classes) for path in by_class[each]]
@@ -67,6 +74,11 @@ def load_pictures(name: str, *, skip: bool) -> tuple[Dataset, str, int]:
     rows = Dataset.from_generator(rows_of, features=features, gen_kwargs={"pictures": tuple(pictures)})
     content = [(os.path.relpath(path, root), os.path.getsize(path)) for path, _ in pictures]
     return rows, hashlib.sha256(repr(content).encode()).hexdigest(), left_out
+
+
+def are_nested(root: Path, by_class: dict[str, list[str]]) -> bool:
+    """Whether all pictures lie in folders of the classes' folders."""
+    return all(len(Path(path).relative_to(root).parts) > 2 for paths in by_class.values() for path in paths)
 
 
 def load_listed(name: str, tables: Sequence[Path], rows: Dataset, *, skip: bool) -> tuple[Dataset, int]:

@@ -145,3 +145,14 @@ def test_bad_data_ends_in_one_line(tmp_path: Path, bert: Path, write: Write, con
     last = script.output.strip().splitlines()[-1]
     assert last.startswith("finetune_text.py: ")
     assert says in last
+
+
+def test_a_length_beyond_the_models_positions_is_refused_before_training(
+    tmp_path: Path, bert: Path, write: Write
+) -> None:
+    data = ["--train_file", write("train.jsonl", rows("single-label")), "--max_length", 41]
+    script = start("finetune_text.py", tmp_path / "log", "--model_name_or_path", bert, *data, "--output_dir",
+                   tmp_path / "out").wait()  # fmt: skip
+    assert script.code == 1
+    last = script.output.strip().splitlines()[-1]
+    assert last == "finetune_text.py: max_length=41 is more than the 40 tokens that the model has positions for"

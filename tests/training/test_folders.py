@@ -157,6 +157,16 @@ def test_a_folder_without_folders_and_none_at_all(tmp_path: Path) -> None:
         found(tmp_path / "nowhere")
 
 
+def test_parts_of_a_data_set_are_no_classes(tmp_path: Path) -> None:
+    for name in ("train/cat/1.png", "train/dog/2.png", "Test/cat/3.png"):
+        paint(tmp_path / "set" / name)
+    with pytest.raises(ValueError, match=r"set' holds parts of a data set \(Test, train\), each with the classes"):
+        found(tmp_path / "set")
+    # A railway and an examination, whose pictures lie in them.
+    paint(tmp_path / "set" / "train" / "4.png")
+    assert {name for name, _ in found(tmp_path / "set")} == {"Test", "train"}
+
+
 def test_classes_that_are_not_evaluated_are_said(
     root: Path, tmp_path: Path, messages: pytest.LogCaptureFixture
 ) -> None:
