@@ -218,6 +218,8 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
     chosen = family_for(model, family)
     source_class = source_class_for(model, chosen)
     config = chosen.source_config(model.config, source_class.config_class.model_type)
+    # The one back end that gives attention weights, without which such a configuration is not saved
+    attention = {"attn_implementation": "eager"} if config.output_attentions else {}
     parts = {name: part.dtype for name in config.sub_configs if (part := getattr(config, name)) is not None}
     state_dict = source_state_dict(model, chosen)
     with transformers_report_silenced():
@@ -228,6 +230,7 @@ def to_source_model(model: PreTrainedModel, family: str | None = None) -> PreTra
             dtype=model.dtype,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
+            **attention,
             **pooler_keyword(model, source_class),
         )
     # Loading writes its precision into the configurations of a larger model's parts, which may have had none.

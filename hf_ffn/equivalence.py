@@ -200,7 +200,7 @@ def compare_outputs(
             own = family.prepare(each, inputs) if family.prepare is not None and each is not model else inputs
             # Not every original brings pixels to its own precision.
             own = {name: t.to(each.dtype) if t.is_floating_point() else t for name, t in own.items()}
-            results.append(each(**own))
+            results.append(each(**own, return_dict=True))
         calls.append(recorded_calls)
 
     def compare(kind: str, name: str, found: list[torch.Tensor], layer: int | None = None) -> Check:
@@ -227,7 +227,7 @@ def compare_packed(model: PreTrainedModel, run: str, seed: int) -> Iterator[Chec
     real = inputs["attention_mask"] != 0
     wider = copy.deepcopy(model).to(_WIDER[model.dtype])
     padded, packed, exact = (
-        each.base_model(**inputs, unpad=unpad).last_hidden_state[real]
+        each.base_model(**inputs, unpad=unpad, return_dict=True).last_hidden_state[real]
         for each, unpad in ((model, "never"), (model, "always"), (wider, "never"))
     )
     error, ok, detail = difference(padded, packed, exact)

@@ -1,5 +1,6 @@
 """How a model is run is not what it is: it stops no export and no proof, and travels where the family has a place."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,20 @@ import torch
 
 import hf_ffn
 import hf_ffn_cli
-from hf_ffn import FAMILIES, FFNForMaskedLM, FFNForSequenceClassification, FFNTextModel, export_pretrained, verify
+from hf_ffn import (
+    FAMILIES,
+    FFNForMaskedLM,
+    FFNForSequenceClassification,
+    FFNTextModel,
+    convert,
+    export_pretrained,
+    verify,
+)
 from hf_ffn.families.family import HOW_IT_RUNS, look_up
 
 from families import ROWS, Row
 from families.rows import source_class
-from tiny import ffn_text_config, telling_model
+from tiny import ffn_text_config, rewrite_config, telling_model
 
 # One row of each family that transformers has, and the class with the most fields of its own that it has.
 FAMILY_ROWS = list({row.name: row for row in reversed(ROWS)}.values())
@@ -89,6 +98,42 @@ def test_precision_and_back_end_stop_no_export(tmp_path: Path, name: str, attent
     assert back.config.dtype == torch.bfloat16
     for tensor_name, tensor in back.state_dict().items():
         assert torch.equal(tensor, expected[tensor_name]), tensor_name
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"output_attentions": True},
+        {"output_hidden_states": True},
+        {"return_dict": False},
+        {"chunk_size_feed_forward": 3},
+        {"drop_path_rate": 0.1},
+        {"hidden_dropout_prob": 0},
+        {"problem_type": "regression"},
+        {"unpad": "never"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("theirs", ["BertForSequenceClassification", "ViTModel"])
+def test_a_source_may_say_how_it_is_run(save_source: Any, tmp_path: Path, theirs: str, entry: dict) -> None:
+    source = save_source(theirs)
+    rewrite_config(source, **entry)
+    model, report = convert(source, tmp_path / "native")
+    assert report is not None
+    assert report.ok, report
+    export_pretrained(model, tmp_path / "back")
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert {name: config.get(name) for name in entry} == entry
+    assert (tmp_path / "back" / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
+
+
+def test_a_model_of_ours_may_give_out_something_else(save_source: Any, tmp_path: Path) -> None:
+    source = save_source("BertModel")
+    model = FFNTextModel.from_pretrained(source, attn_implementation="eager")
+    model.config.return_dict, model.config.output_attentions, model.config.output_hidden_states = False, True, True
+    assert verify(source, model).ok
+    export_pretrained(model, tmp_path / "back")
+    assert source_class("BertModel").from_pretrained(tmp_path / "back").config.return_dict is True
 
 
 def test_a_family_with_one_dropout_for_several_writes_the_first_and_says_what_is_lost(
