@@ -205,6 +205,10 @@ class FFNVisionConfig(FFNConfig):
         prefix_positions (`bool`, defaults to `True`): Whether class and distillation token have learnt positions too.
         interpolation_antialias (`bool`, defaults to `False`): Whether learnt positions are filtered where they are
             interpolated to fewer.
+        interpolate_pos_encoding (`bool`, defaults to `False`): Whether images of another size than `image_size` are
+            taken without being asked to, their positions interpolated (DINOv2, BEiT); otherwise `forward` asks for it.
+        spectrogram_input (`bool`, defaults to `False`): Whether what is encoded are spectrograms, `input_values` of
+            `(batch, frames, mel bins)`, as images of one channel, mel bins high and frames wide (AST).
         rope_theta (`float`, defaults to 100.0): Base of the rotary positions' wave lengths.
         pos_embed_shift (`float`, *optional*): In training, shift the coordinates of rotary positions, which go from -1
             to 1, by up to this, at random.
@@ -247,6 +251,8 @@ class FFNVisionConfig(FFNConfig):
     position_embedding_type: str = "absolute"
     prefix_positions: bool = True
     interpolation_antialias: bool = False
+    interpolate_pos_encoding: bool = False
+    spectrogram_input: bool = False
     rope_theta: float | int = 100.0
     pos_embed_shift: float | int | None = None
     pos_embed_jitter: float | int | None = None
@@ -290,6 +296,8 @@ class FFNVisionConfig(FFNConfig):
         self._validate_sizes()
         self._validate_tokens()
         self._validate_positions()
+        if self.spectrogram_input and self.num_channels != 1:
+            raise ValueError(f"spectrogram_input=True needs num_channels=1, not {self.num_channels}")
 
     def _validate_sizes(self) -> None:
         for name in ("image_size", "patch_size", "patch_stride"):

@@ -60,10 +60,15 @@ def dimensions(
     )
 
 
+def takes_spectrograms(model_class: type[PreTrainedModel], config: PreTrainedConfig) -> bool:
+    """Whether a model's input is a spectrogram: its class takes nothing else, or the configuration says so."""
+    return model_class.main_input_name == "input_values" or getattr(config, "spectrogram_input", False)
+
+
 def input_shape(model_class: type[PreTrainedModel], config: PreTrainedConfig) -> tuple[int, ...]:
     """Of one input that is no text: an image (channels, height, width), or a spectrogram (frames, mel bins)."""
     height, width = height_and_width(config.image_size)
-    return (width, height) if model_class.main_input_name == "input_values" else (config.num_channels, height, width)
+    return (width, height) if takes_spectrograms(model_class, config) else (config.num_channels, height, width)
 
 
 def one_input(

@@ -74,6 +74,8 @@ class FFNVisionModel(FFNVisionPreTrainedModel):
         )
         self.encoder = Encoder(config)
         self.pooler = VisionPooler(config) if add_pooling_layer and config.add_pooling_layer else None
+        if config.spectrogram_input:
+            self.main_input_name = "input_values"
         self.post_init()
 
     def get_input_embeddings(self) -> FFNPatchEmbeddings:
@@ -83,9 +85,11 @@ class FFNVisionModel(FFNVisionPreTrainedModel):
     @capture_outputs(tie_last_hidden_states=False)
     def forward(
         self,
-        pixel_values: torch.Tensor,
+        pixel_values: torch.Tensor | None = None,
         interpolate_pos_encoding: bool = False,
         bool_masked_pos: torch.Tensor | None = None,
+        input_values: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """Encode images `(batch, channels, height, width)` to `(batch, tokens, hidden_size)`.
@@ -94,12 +98,18 @@ class FFNVisionModel(FFNVisionPreTrainedModel):
         reading order.
 
         Args:
-            pixel_values: normalised pixels, as the checkpoint's image processor makes them.
+            pixel_values: normalised pixels, as the checkpoint's image processor makes them. With
+                `config.spectrogram_input`, `input_values` are taken in this place too.
             interpolate_pos_encoding: take images of another size than `config.image_size`, and interpolate the
-                positions for them. Without learnt positions any size is taken.
+                positions for them. Without learnt positions, or with `config.interpolate_pos_encoding`, any size is
+                taken.
             bool_masked_pos: `(batch, patches)`, True where the mask token stands in for a patch
                 (`config.use_mask_token`).
+            input_values: spectrograms `(batch, frames, mel bins)` in place of images, as a feature extractor makes
+                them; `(batch, 1, mel bins, frames)` as images.
+            attention_mask: not used, for no patch is padding; processors of larger models give one.
         """
+        pixel_values = self.as_images(pixel_values, input_values)
         # Image processors give float32 whatever the model's precision.
         pixel_values = pixel_values.to(self.embeddings.patch_embeddings.projection.weight.dtype)
         hidden_states = self.embeddings(pixel_values, interpolate_pos_encoding, bool_masked_pos)
@@ -110,6 +120,19 @@ class FFNVisionModel(FFNVisionPreTrainedModel):
         )
         pooled = self.pooler(hidden_states) if self.pooler is not None else None
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
+
+    def as_images(self, pixel_values: torch.Tensor | None, input_values: torch.Tensor | None) -> torch.Tensor:
+        """What was given, as images `(batch, channels, height, width)`; see `forward`."""
+        if self.config.spectrogram_input and pixel_values is not None and pixel_values.dim() == 3:
+            pixel_values, input_values = input_values, pixel_values
+        if input_values is None and pixel_values is not None:
+            return pixel_values
+        if input_values is None or pixel_values is not None:
+            raise ValueError(f"{type(self).__name__} takes one of pixel_values and input_values")
+        if input_values.dim() != 3:
+            raise ValueError(f"input_values of shape {tuple(input_values.shape)} must be (batch, frames, mel bins)")
+        # (batch, frames, mel bins) -> (batch, 1, mel bins, frames)
+        return input_values.transpose(1, 2).unsqueeze(1)
 
     def position_bias(self, grid_size: tuple[int, int]) -> torch.Tensor | list[torch.Tensor] | None:
         """What is added to attention scores: one bias for all blocks, a list with one for each, or None for none."""
@@ -255,8 +278,7 @@ class FFNForAudioClassification(FFNVisionPreTrainedModel):
             input_values: as the checkpoint's feature extractor makes them.
             labels: as in `FFNForImageClassification.forward`.
         """
-        # (batch, frames, mel bins) -> (batch, 1, mel bins, frames)
-        outputs = self.model(input_values.transpose(1, 2).unsqueeze(1), return_dict=True, **kwargs)
+        outputs = self.model(input_values=input_values, return_dict=True, **kwargs)
         logits = self.classifier(self.pooled_norm(outputs.pooler_output))
         loss = classification_loss(self, labels, logits, **kwargs) if labels is not None else None
         return SequenceClassifierOutput(

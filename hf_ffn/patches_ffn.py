@@ -51,6 +51,7 @@ class FFNVisionEmbeddings(nn.Module):
         self.antialias = config.interpolation_antialias
         # Positions that are learnt for each patch, added or as a bias on attention, fit one size of image alone.
         self.any_size = config.position_embedding_type != "absolute" and not config.has_window_bias
+        self.interpolates = config.interpolate_pos_encoding
 
         def vectors(number: int) -> nn.Parameter:
             return nn.Parameter(torch.zeros(1, number, config.hidden_size))
@@ -79,7 +80,7 @@ class FFNVisionEmbeddings(nn.Module):
         bool_masked_pos: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Map `(batch, channels, height, width)` to `(batch, tokens, hidden_size)`; see `FFNVisionModel.forward`."""
-        self._refuse_other_sizes(pixel_values, interpolate_pos_encoding)
+        self._refuse_other_sizes(pixel_values, interpolate_pos_encoding or self.interpolates)
         patches = self.patch_embeddings(pixel_values)
         grid_size = (patches.shape[-2], patches.shape[-1])
         # (batch, hidden_size, down, across) -> (batch, patches, hidden_size)
@@ -122,10 +123,9 @@ class FFNVisionEmbeddings(nn.Module):
         prefix, patches = positions[:, : self.prefix_positions], positions[:, self.prefix_positions :]
         # (1, patches, hidden_size) -> (1, hidden_size, down, across), and back
         patches = patches.unflatten(1, self.grid_size).permute(0, 3, 1, 2)
-        # Low-pass filtering is defined for float32 alone.
-        patches = patches.float() if self.antialias else patches
+        # In float32: half precision would move the positions, and has no low-pass filter.
         patches = nn.functional.interpolate(
-            patches, size=grid_size, mode="bicubic", align_corners=False, antialias=self.antialias
+            patches.float(), size=grid_size, mode="bicubic", align_corners=False, antialias=self.antialias
         )
         return torch.cat((prefix, patches.flatten(2).transpose(1, 2).to(positions.dtype)), dim=1)
 

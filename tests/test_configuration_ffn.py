@@ -103,6 +103,8 @@ DEFAULTS = {
         "position_embedding_type": "absolute",
         "prefix_positions": True,
         "interpolation_antialias": False,
+        "interpolate_pos_encoding": False,
+        "spectrogram_input": False,
         "rope_theta": 100.0,
         "pos_embed_shift": None,
         "pos_embed_jitter": None,

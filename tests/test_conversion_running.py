@@ -35,6 +35,9 @@ CHOSEN: dict[str, Any] = {
     "drop_path_constant": True,
     "initializer_range": 0.05,
     "problem_type": "multi_label_classification",
+    "interpolate_pos_encoding": True,
+    # As folders have it that were converted before there was this field
+    "spectrogram_input": False,
     "pos_embed_shift": 0.1,
     "pos_embed_jitter": 1.5,
     "pos_embed_rescale": 1.5,

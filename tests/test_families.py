@@ -60,7 +60,7 @@ OFF_BY_DEFAULT = {
         *("prefix_positions", "interpolation_antialias", "rope_theta", "pos_embed_shift", "pos_embed_jitter"),
         *("pos_embed_rescale", "use_relative_position_bias", "use_shared_relative_position_bias", "embedding_norm"),
         *("add_pooling_layer", "pooling", "pooler_norm", "pooler_dense", "pooler_act", "classifier_pooling"),
-        *("keep_pooler", "embedding_dropout_prob"),
+        *("keep_pooler", "embedding_dropout_prob", "interpolate_pos_encoding", "spectrogram_input"),
     },
 }
 

@@ -32,8 +32,9 @@ def as_spectrograms(original: PreTrainedModel, inputs: dict[str, torch.Tensor]) 
     """Give the original images as it takes them, which is without channels and on their side."""
     if "pixel_values" not in inputs:
         return inputs
+    images = inputs["pixel_values"]
     # (batch, 1, mel bins, frames) -> (batch, frames, mel bins)
-    return {"input_values": inputs["pixel_values"].squeeze(1).transpose(1, 2)}
+    return {"input_values": images if images.dim() == 3 else images.squeeze(1).transpose(1, 2)}
 
 
 AST = Family(
@@ -48,6 +49,7 @@ AST = Family(
     fixed={
         "norm_order": "pre",
         "num_channels": 1,
+        "spectrogram_input": True,
         "use_distillation_token": True,
         "pooling": "cls_distillation",
         "pooler_dense": False,

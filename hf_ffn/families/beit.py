@@ -80,7 +80,13 @@ BEIT = Family(
         **NO_DENSE_POOLER,
     },
     computed=Computed(COMPUTED, read, write),
-    fixed={"norm_order": "pre", "key_bias": False, "pooler_dense": False, "classifier_pooling": "pooler"},
+    fixed={
+        "norm_order": "pre",
+        "key_bias": False,
+        "pooler_dense": False,
+        "classifier_pooling": "pooler",
+        "interpolate_pos_encoding": True,
+    },
     refused={},
     dialects=(
         (

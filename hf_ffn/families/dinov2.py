@@ -96,6 +96,7 @@ DINOV2 = Family(
         "drop_path_constant": True,
         "pooler_dense": False,
         "classifier_pooling": "cls_mean",
+        "interpolate_pos_encoding": True,
     },
     refused={},
     dialects=(

@@ -38,6 +38,8 @@ TRAINING_FIELDS = {
 HOW_IT_RUNS = {
     *TRAINING_FIELDS,
     *("drop_path_constant", "dtype", "feed_forward_memory", "initializer_range", "problem_type", "unpad"),
+    # How inputs are called, and which are refused
+    *("interpolate_pos_encoding", "spectrogram_input"),
 }
 
 # What stands in for a dropout of ours that is None, for families that take no None.

@@ -8,7 +8,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from .. import __version__
-from ..dimensions import dimensions
+from ..dimensions import dimensions, takes_spectrograms
 from ..training.remarks import REMARKS
 from .details import CardDetails
 from .facts import EMBEDDED, LOCAL, Facts
@@ -199,7 +199,7 @@ def dimensions_table(facts: Facts) -> str:
 
 def what_it_takes(facts: Facts) -> str:
     """What one input of a model that takes no text is."""
-    return "a spectrogram" if facts.model_class.main_input_name == "input_values" else "an image"
+    return "a spectrogram" if takes_spectrograms(facts.model_class, facts.config) else "an image"
 
 
 def intermediate_sizes(facts: Facts) -> str:

@@ -2,7 +2,7 @@
 
 import json
 
-from ..dimensions import input_shape
+from ..dimensions import input_shape, takes_spectrograms
 from .facts import Facts
 
 # The tasks with one answer for each input.
@@ -117,7 +117,7 @@ def prepare_text(facts: Facts, example: str | None) -> tuple[list[str], list[str
 def prepare_input(facts: Facts) -> tuple[list[str], list[str]]:
     """The classes that an example needs to read an image or a sound, and the lines that do it."""
     shape = ", ".join(str(size) for size in input_shape(facts.model_class, facts.config))
-    if facts.model_class.main_input_name == "input_values":
+    if takes_spectrograms(facts.model_class, facts.config):
         if not facts.has_feature_extractor:
             return [], [f'inputs = {{"input_values": torch.zeros(1, {shape})}}  # your sound as a spectrogram']
         sound = "sound = [0.0] * processor.sampling_rate  # your sound, a number for each sample"
