@@ -17,7 +17,7 @@ from .arguments import DataArguments
 from .embedded import EMBEDDED
 from .files import TableFile, existing, find_files
 from .folders import TABLES, load_listed, load_pictures
-from .tables import EMPTY_IS_MISSING, lay_out, reading_options
+from .tables import EMPTY_IS_MISSING, FLAGS, lay_out, reading_options
 
 VALIDATION_SPLITS = ("validation", "valid", "dev", "validation_matched")
 logger = logging.get_logger(__name__)
@@ -98,6 +98,9 @@ def load_splits(args: DataArguments) -> tuple[Split, Split | None]:
     for other, source in (("validation_file", "train_file"), ("validation_dir", "train_dir")):
         if getattr(args, other) and source not in sources:
             raise ValueError(f"--{other} goes with --{source}: beside --{sources[0]} it would not be read")
+    for flag in FLAGS if not args.train_file else ():
+        if getattr(args, flag) is not None:
+            raise ValueError(f"--{flag} says how --train_file is read: beside --{sources[0]} it would mean nothing")
     if args.streaming and args.dataloader_num_workers:
         raise ValueError("--streaming reads in the main process: leave out --dataloader_num_workers")
     if args.train_dir:

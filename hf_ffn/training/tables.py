@@ -124,9 +124,7 @@ def check_csv(file: TableFile, delimiter: str, quoting: int) -> list[str]:
                         header = checked_header(file, row, delimiter)
                     elif len(row) != len(header):
                         raise ValueError(misfit(file, header, row, f"row {number} (counted from 0), line {line}"))
-                    if reader.line_num > line and any(
-                        delimiter in cell and len(cell.splitlines()) > 1 for cell in row
-                    ):
+                    if reader.line_num > line and any(delimiter in cell and BREAK.search(cell) for cell in row):
                         several_lines.append(number)
                     number += 1
                 line = reader.line_num + 1

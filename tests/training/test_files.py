@@ -136,6 +136,12 @@ def test_a_file_that_would_not_be_read_is_refused(other: str) -> None:
         load_splits(DataArguments(dataset_name="digits", **{other: ["x"]}))
 
 
+@pytest.mark.parametrize("flag", ["delimiter", "quoting", "encoding", "field"])
+def test_a_flag_that_would_mean_nothing_is_refused(flag: str) -> None:
+    with pytest.raises(ValueError, match=f"--{flag} says how --train_file is read: beside --dataset_name it would"):
+        load_splits(DataArguments(dataset_name="digits", **{flag: ";"}))
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     ("name", "pack", "content"),

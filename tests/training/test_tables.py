@@ -53,6 +53,9 @@ def test_a_cell_that_may_have_swallowed_rows_is_warned_of(tmp_path: Path, messag
     content = 'text,label\ngood,a\n"good film,a\nbad film,b\nso",a\nbad,b\n'
     assert rows(tmp_path / "t.csv", content)[1] == ("good film,a\nbad film,b\nso", "a")
     assert "t.csv': in 1 of 3 rows a cell holds line breaks and delimiters (rows 1, counted from 0)" in messages.text
+    messages.clear()
+    assert rows(tmp_path / "t.csv", 'text,label\n"good,a\n",b\nbad,b\n') == [("good,a\n", "b"), ("bad", "b")]
+    assert "in 1 of 2 rows a cell holds line breaks and delimiters (rows 0" in messages.text
 
 
 @pytest.mark.parametrize(
