@@ -5,10 +5,12 @@ This file travels with every saved checkpoint, so it imports only torch, transfo
 
 import torch
 from torch import nn
-from transformers.utils import is_tracing
+from transformers.utils import is_tracing, logging
 
 from .configuration_ffn import FFNTextConfig
 from .modeling_ffn import layer_norm
+
+logger = logging.get_logger(__name__)
 
 # Share of tokens that ESM was trained with a mask for: 15 %, of which 80 % are really masked.
 MASKED_IN_TRAINING = 0.15 * 0.8
@@ -78,10 +80,13 @@ class FFNTextEmbeddings(nn.Module):
     def add_ids(
         embeddings: torch.Tensor, table: nn.Embedding | None, ids: torch.Tensor | None, name: str
     ) -> torch.Tensor:
-        """Add what a table has for ids `(batch, sequence)`; for 0 where they are left out."""
+        """Add what a table has for ids `(batch, sequence)`; for 0 where they are left out.
+
+        Without a table ids are passed over, as the families without one do: some tokenizers give them to any model.
+        """
         if table is None:
             if ids is not None and ids.device.type == "cpu" and not is_tracing(ids) and ids.any():
-                raise ValueError(f"{name}_ids other than 0 were given to a model without {name} embeddings")
+                logger.warning_once(f"{name}_ids other than 0 make no difference: the model has no {name} embeddings")
             return embeddings
         if ids is None:
             ids = torch.zeros(embeddings.shape[:2], dtype=torch.long, device=embeddings.device)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from hf_ffn import FFNTextModel
+from hf_ffn import FFNTextModel, embeddings_ffn_text
 from hf_ffn.embeddings_ffn_text import FFNTextEmbeddings
 
 from tiny import ffn_text_config, telling_model
@@ -54,12 +54,14 @@ def test_narrow_embeddings_are_projected() -> None:
     assert embeddings(embedding_size=32).projection is None
 
 
-def test_a_model_without_segments_takes_the_first_alone() -> None:
+def test_a_model_without_segments_passes_them_over_and_says_so(messages: pytest.LogCaptureFixture) -> None:
     module = embeddings(type_vocab_size=0)
     ids = torch.tensor([[5, 6]])
     assert torch.equal(module(ids, torch.zeros_like(ids), None, None), module(ids, None, None, None))
-    with pytest.raises(ValueError, match="token_type_ids other than 0"):
-        module(ids, torch.ones_like(ids), None, None)
+    assert messages.text == ""
+    embeddings_ffn_text.logger.warning_once.cache_clear()
+    assert torch.equal(module(ids, torch.ones_like(ids), None, None), module(ids, None, None, None))
+    assert "token_type_ids other than 0 make no difference" in messages.text
 
 
 @pytest.mark.parametrize(

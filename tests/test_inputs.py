@@ -1,4 +1,4 @@
-"""What image and audio models take: inputs as the original takes them, by its names and in its sizes."""
+"""What models take: inputs as the originals take them, by their processors' names and in their sizes."""
 
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,23 @@ def test_entries_that_are_not_needed_are_passed_over(tmp_path: Path, row: Row, o
     name = original.main_input_name
     assert model.main_input_name == name
     assert torch.equal(result(model, inputs[name]), result(model, **inputs))
+
+
+NO_SEGMENTS = [row for row in ROWS if row.family.fixed.get("type_vocab_size") == 0]
+
+
+@pytest.mark.parametrize("row", NO_SEGMENTS, ids=str)
+def test_a_tokenizers_segments_are_passed_over_where_the_family_has_none(row: Row, tmp_path: Path) -> None:
+    original, model = both(row, *row.pairs[0], tmp_path)
+    inputs = row.inputs(model.config, True)
+    given = {
+        **inputs,
+        "token_type_ids": torch.ones_like(inputs["input_ids"]),
+        "special_tokens_mask": torch.zeros_like(inputs["input_ids"]),
+        "length": inputs["attention_mask"].sum(1),
+    }
+    assert torch.equal(result(model, **given), result(model, **inputs))
+    assert torch.equal(result(original, **given), result(original, **inputs))
 
 
 @pytest.fixture
