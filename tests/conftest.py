@@ -7,6 +7,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # Tests run side by side, one a core: more threads than that only wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import errno
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,29 @@ def save_source(tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / folder
 
     return save
+
+
+@pytest.fixture
+def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that behaves as a mount: nothing is moved across its border, and it cannot be moved itself."""
+    folder = tmp_path / "mount"
+    folder.mkdir()
+    folder.joinpath("lost+found").mkdir()
+
+    def refusing(move: Callable[..., None]) -> Callable[..., None]:
+        def moved(old: Any, new: Any, **kwargs: Any) -> None:
+            sides = [folder in Path(path).absolute().parents for path in (old, new)]
+            if folder in (Path(old).absolute(), Path(new).absolute()):
+                raise OSError(errno.EBUSY, "Device or resource busy", str(old))
+            if sides[0] != sides[1]:
+                raise OSError(errno.EXDEV, "Invalid cross-device link", str(old))
+            move(old, new, **kwargs)
+
+        return moved
+
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    return folder
 
 
 @pytest.fixture

@@ -42,29 +42,6 @@ def fill(folder: Path, **files: str) -> Path:
     return folder
 
 
-@pytest.fixture
-def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that behaves as a mount: nothing is moved across its border, and it cannot be moved itself."""
-    folder = tmp_path / "mount"
-    folder.mkdir()
-    folder.joinpath("lost+found").mkdir()
-
-    def refusing(move: Callable[..., None]) -> Callable[..., None]:
-        def moved(old: Any, new: Any, **kwargs: Any) -> None:
-            sides = [folder in Path(path).absolute().parents for path in (old, new)]
-            if folder in (Path(old).absolute(), Path(new).absolute()):
-                raise OSError(errno.EBUSY, "Device or resource busy", str(old))
-            if sides[0] != sides[1]:
-                raise OSError(errno.EXDEV, "Invalid cross-device link", str(old))
-            move(old, new, **kwargs)
-
-        return moved
-
-    for name in ("rename", "replace"):
-        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
-    return folder
-
-
 def test_a_mount_takes_what_is_saved_converted_exported_and_staged(
     save_source: Save, mount: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,13 +23,15 @@ _MAY_CHANGE = {
     "checkpoints_total_limit",
     "dataloader_num_workers",
     "card",
-    # Where the data lie, and how their files are read: what was read is compared by its contents.
+    # Where model and data lie, and how files are read: what was read is compared by its contents.
     "dataset_config_name",
     "dataset_name",
     "delimiter",
     "encoding",
     "field",
+    "model_name_or_path",
     "quoting",
+    "tokenizer_name",
     "train_dir",
     "train_file",
     "validation_dir",

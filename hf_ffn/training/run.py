@@ -21,8 +21,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from .. import __version__
+from ..checkpoint_ffn import weight_files
 from ..families.family import SCORING
 from ..folders_ffn import staged_folder
+from ..hub.manifest import sha256_of
 from ..modeling_ffn import FFNPreTrainedModel
 from ..packed_products import has_bfloat16
 from ..sentence_files import SentenceModules, has_new_head, modules_for
@@ -191,7 +193,7 @@ def finetune(
         "processes": {"num_processes": accelerator.num_processes},
     }
     if accelerator.is_main_process:
-        longer = check_same_run(folder, facts)
+        longer = check_same_run(folder, {**facts, "start": start_of(model_args)})
         if longer is not None:
             print(longer, file=sys.stderr)
     accelerator.wait_for_everyone()
@@ -258,6 +260,14 @@ def weights_said(weights: torch.Tensor | None, data: TaskData) -> list[str]:
         return []
     each = ", ".join(f"{name} {weight:.4g}" for name, weight in named_weights(weights, data).items())
     return [f"class weights, in the loss of training and of evaluation: {each}"]
+
+
+def start_of(args: ModelArguments) -> dict[str, Any]:
+    """What identifies the checkpoint that a run starts from: the contents of a folder's weights, or the Hub's id."""
+    source = args.model_name_or_path
+    if source is None or not Path(source).is_dir():
+        return {"model": source}
+    return {"model": [sha256_of(Path(path)) for path in weight_files(source, {})]}
 
 
 def share_or_say(share: Callable[[Path, str], Any], folder: Path, message: str) -> None:

@@ -53,6 +53,19 @@ def test_what_was_pushed_comes_back(hub: Hub, api: HfApi, source: Path, tmp_path
     assert push(tmp_path / "out", "me/x").sent == []
 
 
+def test_a_mount_takes_what_is_pulled_and_is_replaced_as_a_whole(
+    source: Path, staged: Staged, mount: Path, tmp_path: Path
+) -> None:
+    pull("me/x", mount)
+    assert content(mount) == content(source)
+    newer = staged({"config.json": b"{}", "code.py": b"1"})
+    push(newer, "me/x")
+    pull("me/x", mount)
+    assert content(mount) == content(newer)
+    assert sorted(path.name for path in mount.iterdir() if path.is_dir()) == ["lost+found"]
+    assert left_beside(mount) == []
+
+
 def test_a_revision_is_pulled_as_it_was(api: HfApi, source: Path, staged: Staged, tmp_path: Path) -> None:
     api.create_tag("me/x", tag="v1")
     before = content(source)

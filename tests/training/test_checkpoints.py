@@ -99,6 +99,16 @@ def test_only_the_newest_are_kept_and_the_latest_is_found(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-10", "checkpoint-9"]
 
 
+def test_a_mount_takes_checkpoints(mount: Path) -> None:
+    accelerator, *_ = small_run()
+    prepare_output_folder(mount, overwrite=False, resume=False)
+    for step in (1, 2, 3):
+        save_checkpoint(accelerator, mount, Progress(step=step), keep=2)
+    assert [path.name for path in checkpoints_in(mount)] == ["checkpoint-2", "checkpoint-3"]
+    usual = (mount / "checkpoint-3").stat().st_mode & 0o666
+    assert {path.stat().st_mode & 0o666 for path in (mount / "checkpoint-3").iterdir()} == {usual}
+
+
 def test_without_a_limit_all_are_kept(tmp_path: Path) -> None:
     accelerator, *_ = small_run()
     for step in (1, 2, 3):

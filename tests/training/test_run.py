@@ -89,6 +89,19 @@ def test_a_new_models_heads_follow_from_its_size_where_none_are_given(overrides:
     assert (config.num_attention_heads, config.num_labels) == (heads, 3)
 
 
+def test_a_model_is_the_same_wherever_it_lies_until_a_weight_is_another(tmp_path: Path) -> None:
+    model = ffn_model("FFNTextModel")
+    starts = []
+    for name in ("here", "there", "other"):
+        if name == "other":
+            torch.nn.init.zeros_(model.pooler.dense.bias)
+        model.save_pretrained(tmp_path / name)
+        starts.append(run.start_of(ModelArguments(model_name_or_path=str(tmp_path / name))))
+    assert starts[0] == starts[1] != starts[2]
+    assert run.start_of(ModelArguments(model_name_or_path="me/model")) == {"model": "me/model"}
+    assert run.start_of(ModelArguments()) == {"model": None}
+
+
 def test_a_push_in_the_midst_of_a_run_that_fails_is_said_and_the_run_goes_on(
     tmp_path: Path, messages: pytest.LogCaptureFixture
 ) -> None:
