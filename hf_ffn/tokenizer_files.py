@@ -9,9 +9,10 @@ from typing import Any
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
-from transformers.utils import cached_file, is_sentencepiece_available, logging
+from transformers.utils import CONFIG_NAME, cached_file, is_sentencepiece_available, logging
 
-from .checkpoint_ffn import hub_keywords, read_raw_config
+from .checkpoint_ffn import hub_keywords
+from .families import FAMILIES, Family
 
 logger = logging.get_logger(__name__)
 
@@ -84,13 +85,15 @@ def copy_tokenizer(
     if not found:
         say_what_is_not_known(source)
         return
+    stated = entries(find_file(source, CONFIG_NAME, hub_kwargs))
+    family = FAMILIES.get(config.source_family or "") if "model_type" not in stated else None
     try:
-        tokenizer = read_tokenizer(source, found, hub_kwargs)
+        tokenizer = read_tokenizer(source, found, family, hub_kwargs)
     except TokenizerError as error:
         if error.package is None or readable:
             logger.warning(f"the tokenizer of '{source}' ({', '.join(found)}) stays behind: {error}")
             return
-        copy_as_they_are(found, folder, tokenizer_class(source, hub_kwargs))
+        copy_as_they_are(found, folder, tokenizer_class(family.model_type if family else stated.get("model_type")))
         logger.warning(
             f"the tokenizer of '{source}' needs {error.package}, which is not installed: its files "
             f"({', '.join(found)}) come along as they are, unread ({error})"
@@ -98,7 +101,7 @@ def copy_tokenizer(
         return
     # Saved anew, for an old tokenizer's files do not name its class, which no model type of ours implies.
     tokenizer.save_pretrained(folder)
-    warn_of_misfit(tokenizer, config, source, hub_kwargs)
+    warn_of_misfit(tokenizer, config, source, stated.get("vocab_size"))
 
 
 def say_what_is_not_known(source: str | os.PathLike) -> None:
@@ -109,20 +112,27 @@ def say_what_is_not_known(source: str | os.PathLike) -> None:
 
 
 def read_tokenizer(
-    source: str | os.PathLike, found: dict[str, str], hub_kwargs: dict[str, Any]
+    source: str | os.PathLike, found: dict[str, str], family: Family | None, hub_kwargs: dict[str, Any]
 ) -> PreTrainedTokenizerBase:
     """Read a tokenizer from these files of a checkpoint.
+
+    Args:
+        source: the checkpoint.
+        found: paths of the files by their names.
+        family: which the checkpoint was read as, where its config.json does not say it.
+        hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
 
     Raises:
         TokenizerError: it cannot be read, or would be made from less than its vocabulary.
     """
     # Imported here, for `import hf_ffn` need not wait for every tokenizer's converter.
-    from transformers import AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
 
+    told = {"config": AutoConfig.for_model(family.model_type)} if family is not None else {}
     if not found.keys() & {*VOCABULARY_FILES}:
         raise TokenizerError(f"{', '.join(found)} without a vocabulary ({', '.join(VOCABULARY_FILES)})")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **hub_kwargs)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **told, **hub_kwargs)
     except ImportError as error:
         raise TokenizerError(first_line(error), package=error.name or "another package") from error
     # tokenizers raises plain exceptions for a damaged file.
@@ -158,11 +168,11 @@ def entries(path: str | None) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def tokenizer_class(source: str | os.PathLike, hub_kwargs: dict[str, Any]) -> str | None:
-    """The class of the tokenizers that models of a checkpoint's type have."""
+def tokenizer_class(model_type: str | None) -> str | None:
+    """The class of the tokenizers that models of this type have."""
     from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
-    return TOKENIZER_MAPPING_NAMES.get(read_raw_config(source, hub_kwargs).get("model_type", ""))
+    return TOKENIZER_MAPPING_NAMES.get(model_type or "")
 
 
 def copy_as_they_are(found: dict[str, str], folder: Path, class_name: str | None) -> None:
@@ -179,21 +189,27 @@ def warn_of_misfit(
     tokenizer: PreTrainedTokenizerBase,
     config: PreTrainedConfig,
     source: str | os.PathLike,
-    hub_kwargs: dict[str, Any],
+    before: int | None,
 ) -> None:
-    """Warn of a tokenizer that does not belong to the embeddings of the model beside it."""
+    """Warn of a tokenizer that does not belong to the embeddings of the model beside it.
+
+    Args:
+        tokenizer: of the checkpoint.
+        config: of the model.
+        source: the checkpoint.
+        before: how many embeddings the checkpoint has; None where it does not say.
+    """
     rows = getattr(config, "vocab_size", None)
     if rows is None:
         return
     tokens = max(tokenizer.get_vocab().values(), default=-1) + 1
-    before = read_raw_config(source, hub_kwargs).get("vocab_size", rows)
     what_to_do = "save the one that fits over it (tokenizer.save_pretrained)"
     if tokens > rows:
         logger.warning(
             f"the tokenizer of '{source}' has {tokens} tokens, and the model embeddings for {rows}: texts with the "
             f"others fail. Call model.resize_token_embeddings({tokens}), or {what_to_do}"
         )
-    elif before != rows != tokens:
+    elif before not in (None, rows) and rows != tokens:
         logger.warning(
             f"the model's embeddings were resized from {before} to {rows} after it was loaded from '{source}', whose "
             f"tokenizer of {tokens} tokens comes along: where you added tokens, {what_to_do}"

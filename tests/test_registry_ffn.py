@@ -12,7 +12,15 @@ from safetensors.torch import load_file
 
 import hf_ffn
 import hf_ffn_cli
-from hf_ffn import FeedForward, FFNConfig, FFNForSequenceClassification, FFNTextModel, convert, verify
+from hf_ffn import (
+    FeedForward,
+    FFNConfig,
+    FFNForSequenceClassification,
+    FFNTextModel,
+    convert,
+    export_pretrained,
+    verify,
+)
 from hf_ffn.conversion import model_class_for
 
 from families import ROWS, Row
@@ -185,3 +193,16 @@ def test_an_old_folder_with_a_head_converts_whole(tmp_path: Path) -> None:
     assert report.ok, report
     assert type(model) is FFNForSequenceClassification
     assert (model.loading_report.new, model.loading_report.unused) == ([], {})
+
+
+@pytest.mark.parametrize("family", [None, "bert"])
+def test_an_old_folders_tokenizer_comes_along(tmp_path: Path, family: str | None) -> None:
+    theirs = "BertModel" if family else "BertForMaskedLM"
+    save_old("bert", theirs, tmp_path / "source")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", "##s"]
+    (tmp_path / "source" / "vocab.txt").write_text("\n".join(words))
+    convert(tmp_path / "source", tmp_path / "out", family=family)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer("hello worlds")["input_ids"] == [2, 5, 6, 7, 3]
+    export_pretrained(hf_ffn.FFNTextModel.from_pretrained(tmp_path / "out"), tmp_path / "back")
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "back")("world")["input_ids"] == [2, 6, 3]
