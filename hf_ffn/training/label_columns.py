@@ -62,11 +62,13 @@ class LabelColumn:
     def value_in(self, row: dict[str, Any]) -> Any:
         """A row's label, or list of labels."""
         value = stored_in(row, self.columns, self.cells)
-        if self.flags and self.task not in LISTED:
+        if self.task in LISTED or not isinstance(value, list):
+            return value
+        # A list that names no single class stays, and is no label of one.
+        if self.flags:
             flags = flags_in(value)
-            # With any other number of them the list stays, and is no label of one class.
             return self.flags[flags.index(True)] if flags.count(True) == 1 and len(flags) == len(self.flags) else value
-        return value
+        return value[0] if len(value) == 1 else value
 
     def name_of(self, value: Any) -> str:
         """The name of one class."""
@@ -134,7 +136,9 @@ class LabelColumn:
         """Whether there is no label. Class -1 is how public test sets hide theirs."""
         if isinstance(self.feature, ClassLabel) and isinstance(value, int):
             return value < 0 and not (value == IGNORED and self.task == "token-classification")
-        return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+        if isinstance(value, str):
+            return not value.strip()
+        return value is None or (isinstance(value, float) and math.isnan(value))
 
     def described(self) -> str:
         """For people: where the labels are, and how they were read."""
@@ -286,24 +290,22 @@ def decide(
         task = "regression" if fraction else "single-label"
     label = LabelColumn(task or "multi-label", (column,), cells=cells)
     if is_list and label.task not in ("token-classification", "regression"):
-        label = replace(label, flags=flags_of(label, whole, known))
+        flags = flags_of(label, whole, known)
+        # Of one class each, a list of one 0 or 1 is no vector but that class.
+        label = replace(label, flags=flags if label.task in LISTED or len(flags) > 1 else ())
         warn_of_one_class(label, whole, task)
     return label
 
 
 def warn_of_one_class(label: LabelColumn, splits: Sequence[Split], task: str | None) -> None:
-    """Say that what was taken for labels may be classes that exclude each other, as one-hot vectors have them."""
-    if task is not None or len(label.flags) < 2:
+    """Say that what was taken for labels may be classes that exclude each other, for every row has one."""
+    if task is not None or len(label.flags) == 1:
         return
-    for split in splits:
-        column = label.of(split)
-        for row in rows_of(split.rows, list(label.columns)):
-            if flags_in(column.value_in(row)).count(True) != 1:
-                return
-    if splits:
+    values = (label.of(each).value_in(row) for each in splits for row in rows_of(each.rows, list(label.columns)))
+    if splits and all((flags_in(each).count(True) if label.flags else len(each or [])) == 1 for each in values):
         logger.warning(
-            f"{splits[0].where}: every row has a single 1 in '{label.name}'. These are taken for labels of which a "
-            f"row may have several; if they exclude each other, say --task single-label (or image-classification)"
+            f"{splits[0].where}: every row has a single label in '{label.name}'. These are taken for labels of which "
+            f"a row may have several; if they exclude each other, say --task single-label (or image-classification)"
         )
 
 

@@ -51,7 +51,7 @@ TAGGED = {"tokens": ["good", "film"], "ner_tags": ["A", "O"]}
             "a label that is not a list in column 'label'",
         ),
         (
-            [{"text": "film", "labels": ["a"]}] * 9,
+            [{"text": "film", "labels": ["a", "b"]}] * 9,
             {"task": "single-label"},
             "a list of labels in column 'labels', for task single",
         ),

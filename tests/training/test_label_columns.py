@@ -158,13 +158,29 @@ def test_a_single_1_in_each_row_is_a_class_where_that_is_said_and_else_warned_of
         args = {"label_column": ["cat", "dog", "cow"]}
         table = [{"text": "film", **dict(zip(args["label_column"], each, strict=True))} for each in lists]
     assert load(table, **args).task == "multi-label"
-    assert "every row has a single 1" in messages.text
+    assert "every row has a single label" in messages.text
     messages.clear()
     data = load(table, **args, task="single-label")
     assert data.labels == (["cat", "dog", "cow"] if written == "columns" else ["0", "1", "2"])
     assert [learnt(data)[i] for i in range(3)] == [1, 0, 2]
     assert load(table, **args, task="multi-label").task == "multi-label"
     assert "every row" not in messages.text
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [([["a"], ["b"]], ["a", "b"]), ([[3], [10]], ["3", "10"]), ([[0.0], [1.0]], ["0", "1"])],
+    ids=repr,
+)
+def test_lists_of_one_label_are_classes_where_that_is_said(
+    labels: list[Any], names: list[str], load: Load, messages: pytest.LogCaptureFixture
+) -> None:
+    data = load(rows(labels), task="single-label")
+    assert data.labels == names
+    assert [learnt(data)[i] for i in range(2)] == [0, 1]
+    assert load(rows(labels)).task == "multi-label"
+    assert ("every row has a single label" in messages.text) == (labels != [[0.0], [1.0]])
+    assert load(rows([[1.5], [2.5]]), task="regression").train[0]["labels"] in (1.5, 2.5)  # type: ignore[index]
 
 
 def test_0_or_1_lists_take_the_names_of_a_checkpoint_of_as_many(
@@ -214,6 +230,7 @@ def test_0_or_1_lists_take_the_names_of_the_columns_classes(
         (["01", 1], {}, "column 'label' holds texts in some rows and numbers or lists in others"),
         ([["01"], [1]], {}, "column 'label' holds texts in some rows and numbers or lists in others"),
         (["2020-01-01", "2021-01-01"], {}, r"column 'label' was read as timestamp\[s\]"),
+        (["a", " ", "b"], {}, "no label in rows 1, 4"),
         ([0, 1], {"label_column": "label,other"}, "no column 'other'"),
         (
             [0, 1],
