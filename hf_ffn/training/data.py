@@ -12,9 +12,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from .arguments import DataArguments
-from .images import ImageColumns, ImagePreparation, broken, check_images, collate_images
+from .images import ImageColumns, ImagePreparation, check_images, collate_images
 from .label_columns import LabelColumn, are_lists, decide, is_mixed, is_text, values_of
 from .labels import (
     Labels,
@@ -30,6 +31,8 @@ from .sampling import Samples, StreamSamples
 from .sources import ID, Split, load_splits
 from .summary import DataSummary, PartSummary
 from .texts import COUNTS, TextCollator, TextColumns, Tokenization, check_length, check_tokenizer, length_of_samples
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass
@@ -112,7 +115,9 @@ def load_text_data(
         samples = Samples(tokenized(train, tokenization(train), args), None, seed)
     else:
         prepare = partial(tokenization(train).of_row, where=train.where)
-        samples = StreamSamples(train.rows, prepare, seed, (lambda row: not columns.bad(row)) if skip else None)
+        samples = StreamSamples(
+            train.rows, prepare, seed, partial(is_good, train.where, columns.bad) if skip else None
+        )
     places = {"text": columns.text, "pair": columns.pair, "label": label.name}
     facts = {"task": task, "labels": labels.names} | {
         "tokenizer": type(tokenizer).__name__,
@@ -131,6 +136,20 @@ def load_text_data(
         summary=summary(f"texts in column {' and '.join(map(repr, columns.texts))}", label, labels, train, evaluation),
         windows=samples_of_windows(evaluated["id"]) if len(evaluated) > len(evaluation.rows) else None,
     )
+
+
+def is_good(where: str, bad: Callable[[dict[str, Any]], str | None], row: dict[str, Any]) -> bool:
+    """Whether nothing is wrong with a row of a stream, which else is named once.
+
+    Args:
+        where: what to call the data.
+        bad: says what is wrong with a row.
+        row: of the stream.
+    """
+    problem = bad(row)
+    if problem:
+        logger.warning_once(f"{where}: {problem} in row {row[ID]} (counted from 0); left out")
+    return not problem
 
 
 def samples_of_windows(ids: Iterable[int]) -> list[int]:
@@ -238,9 +257,8 @@ def load_image_data(
     if isinstance(train.rows, Dataset):
         samples = Samples(train.rows, prepare, seed)
     else:
-        samples = StreamSamples(
-            train.rows, prepare, seed, (lambda row: not broken(row[columns.image])) if skip else None
-        )
+        keep = partial(is_good, train.where, columns.bad) if skip else None
+        samples = StreamSamples(train.rows, prepare, seed, keep)
     places = {"image": columns.image, "label": label.name}
     facts = {
         "image_processor": None if image_processor is None else json.loads(image_processor.to_json_string()),

@@ -58,6 +58,10 @@ class ImageColumns:
         """Have a split give its images as they are stored: decoding is ours, so that errors can name them."""
         split.rows = split.rows.cast_column(self.image, datasets.Image(decode=False))
 
+    def bad(self, row: dict[str, Any]) -> str | None:
+        """What is wrong with a row that can be skipped, if anything."""
+        return looked_at(row[self.image])[0]
+
     def shown(self, row: dict[str, Any]) -> str:
         """A row's image, for people."""
         return row[self.image]["path"] or f"image {row[ID]}"
@@ -131,11 +135,6 @@ def looked_at(stored: dict[str, Any] | None) -> tuple[str | None, Image.Image | 
     except Exception as error:  # decoders raise whatever they like on broken files
         name = f" '{stored['path']}'" if stored["path"] else ""
         return f"a broken image{name} ({error or type(error).__name__})", None, []
-
-
-def broken(stored: dict[str, Any] | None) -> bool:
-    """Whether something is wrong with an image."""
-    return looked_at(stored)[0] is not None
 
 
 def moved(image: Image.Image, generator: torch.Generator) -> Image.Image:

@@ -127,7 +127,7 @@ def test_a_tokenizer_that_cannot_pad_is_refused(load: Load, tokenizer: PreTraine
         load(ROWS)
 
 
-def test_a_stream_says_what_is_wrong_when_it_comes_to_it(load: Load) -> None:
+def test_a_stream_says_what_is_wrong_when_it_comes_to_it(load: Load, messages: pytest.LogCaptureFixture) -> None:
     def read(bad: dict[str, Any], **args: Any) -> list[dict[str, Any]]:
         stream = load([*ROWS, bad], ROWS, streaming=True, **args).train
         assert isinstance(stream, StreamSamples)
@@ -136,6 +136,7 @@ def test_a_stream_says_what_is_wrong_when_it_comes_to_it(load: Load) -> None:
     with pytest.raises(ValueError, match=r"train.jsonl': an empty text in column 'text' in row 40 \(counted from 0\)"):
         read({"text": " ", "label": 0})
     assert len(read({"text": " ", "label": 0}, on_bad_sample="skip")) == 40
+    assert "an empty text in column 'text' in row 40 (counted from 0); left out" in messages.text
     with pytest.raises(ValueError, match=r"train.jsonl': no label in row 40"):
         read({"text": "film", "label": None})
     with pytest.raises(ValueError, match=r"train.jsonl': label '7' is not one of 0, 1, in row 40"):

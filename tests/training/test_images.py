@@ -1,6 +1,7 @@
 """Images: folders, the digits, preparation, augmentation, and broken ones."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,7 @@ def test_what_is_done_to_images_is_counted_and_said(folder: Path, messages: pyte
     assert "images': there are transparent images, put on white" in messages.text
 
 
-def test_a_stream_of_images_is_what_the_whole_is(folder: Path) -> None:
+def test_a_stream_of_images_is_what_the_whole_is(folder: Path, messages: pytest.LogCaptureFixture) -> None:
     whole, streamed = (load(folder, validation_dir=str(folder), streaming=streaming) for streaming in (False, True))
     assert isinstance(streamed.train, StreamSamples)
     got = [streamed.train.prepare(row) for row in streamed.train]
@@ -191,6 +192,7 @@ def test_a_stream_of_images_is_what_the_whole_is(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"images': a broken image '.*cat/3.png' .* in row \d"):
         [stream.prepare(row) for row in stream]
     assert len(list(load(folder, validation_dir=str(good), streaming=True, on_bad_sample="skip").train)) == 11  # type: ignore[call-overload]
+    assert re.search(r"a broken image '.*cat/3.png' .* in row \d \(counted from 0\); left out", messages.text)
 
 
 def test_a_fingerprint_tells_images_labels_and_augmentation(folder: Path) -> None:
