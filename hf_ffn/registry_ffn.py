@@ -148,9 +148,11 @@ def model_type_that_fits(config_dict: dict[str, Any], source: str, shapes: Shape
             translated.pop("source_family")
             fitting[each.name] = (each.model_type, translated)
     if len({str(translated) for _, translated in fitting.values()}) != 1:
-        told = f"could be those of {', '.join(fitting)}" if fitting else "are of no family that is known here"
+        told = "its tensors are of no family that is known here" if shapes else "there are no weights to tell by"
+        if fitting:
+            told = f"its tensors could be those of {', '.join(fitting)}"
         raise ValueError(
-            f"'{source}' has no model_type in its config.json, and its tensors {told}: pass family= "
+            f"'{source}' has no model_type in its config.json, and {told}: pass family= "
             f"(hf-ffn: --family), one of {family_names()}"
         )
     name, *alike = fitting

@@ -78,6 +78,7 @@ def test_the_class_under_architectures_tells_the_family(tmp_path: Path, row: Row
         ("beit", "BeitForImageClassification"),
         ("dinov2", "Dinov2Model"),
         ("clip", "CLIPVisionModel"),
+        ("vit", "ViTModel"),
         ("audio-spectrogram-transformer", "ASTForAudioClassification"),
     ],
 )
@@ -153,6 +154,23 @@ def test_tensors_of_no_family_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(sizes))
     with pytest.raises(ValueError, match=r"are of no family that is known here: pass family="):
         FFNTextModel.from_pretrained(to_bin(tmp_path))
+
+
+def test_a_config_json_alone_does_not_tell(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(FIRST_ROWS["bert"].config))
+    with pytest.raises(ValueError, match="there are no weights to tell by: pass family="):
+        FFNConfig.from_pretrained(tmp_path)
+    assert FFNConfig.from_pretrained(tmp_path, family="bert").hidden_size == 32
+
+
+def test_one_block_of_a_family_that_does_not_convert_whole(tmp_path: Path) -> None:
+    config = transformers.DebertaConfig(**FIRST_ROWS["bert"].config)
+    transformers.DebertaModel(config).save_pretrained(tmp_path)
+    rewrite_config(tmp_path, model_type=None)
+    by_class = FeedForward.from_pretrained(tmp_path, 1)
+    rewrite_config(tmp_path, architectures=None)
+    by_name = FeedForward.from_pretrained(tmp_path, 1, family="deberta")
+    assert torch.equal(by_class.linear_1.weight, by_name.linear_1.weight)
 
 
 def test_one_of_ours_is_known_by_its_code(tmp_path: Path) -> None:

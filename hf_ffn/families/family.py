@@ -223,7 +223,7 @@ class Family:
         own = {name: tensor.shape for name, tensor in model.state_dict().items()}
         if any(found.get(name) != shape for name, shape in own.items() if not name.startswith(may_lack)):
             return None
-        left = [name for name in found if name.startswith(("embeddings.", "encoder.")) and name not in own]
+        left = [name for name in found if name.startswith(("embeddings.", "encoder.", "pooler.")) and name not in own]
         may_be_left = [re.compile(pattern) for pattern in self.unused]
         return translated if all(any(each.search(name) for each in may_be_left) for name in left) else None
 
