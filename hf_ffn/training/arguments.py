@@ -128,7 +128,9 @@ class DataArguments:
         metadata={"help": "none: quotation marks in CSV files are text, as in GLUE's.", "choices": [None, "none"]},
     )
     encoding: str | None = field(default=None, metadata={"help": "Of CSV and JSON files. Left out: utf-8."})
-    train_dir: str | None = field(default=None, metadata={"help": "Image folder to train on: train_dir/LABEL/*.png."})
+    train_dir: str | None = field(
+        default=None, metadata={"help": "Image folder to train on: train_dir/LABEL/*.png, or deeper."}
+    )
     validation_dir: str | None = field(default=None, metadata={"help": "The same to evaluate on."})
     task: str | None = field(
         default=None,
@@ -152,7 +154,10 @@ class DataArguments:
     streaming: bool = field(default=False, metadata={"help": "Read the training data as it is needed."})
     on_bad_sample: str = field(
         default="error",
-        metadata={"help": "A broken image or an empty text: error or skip.", "choices": ["error", "skip"]},
+        metadata={
+            "help": "An empty text, a broken image, a file that is none: error, or skip and name it.",
+            "choices": ["error", "skip"],
+        },
     )
     augment: bool = field(default=False, metadata={"help": "Shift and scale training images a little at random."})
     preprocessing_num_workers: int | None = field(default=None, metadata={"help": "Processes for tokenizing."})
