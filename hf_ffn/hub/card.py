@@ -252,7 +252,7 @@ def training_section(facts: Facts) -> str:
         "Padding not computed": results.get("padding_not_computed"),
     }
     rows += [(name, f"{value:,}") for name, value in told.items() if value is not None]
-    weights = ", ".join(f"{escaped(name)} {weight:.4g}" for name, weight in results.get("class_weights", {}).items())
+    weights = ", ".join(f"{escaped(name)}: {weight:.4g}" for name, weight in results.get("class_weights", {}).items())
     rows += [("Class weights, in the loss", weights)] if weights else []
     versions = ", ".join(f"{name} {number}" for name, number in results.get("versions", {}).items())
     rows += [("Environment", versions)] if versions else []

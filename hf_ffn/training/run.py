@@ -258,7 +258,7 @@ def weights_said(weights: torch.Tensor | None, data: TaskData) -> list[str]:
     """Say that the loss is weighted, and how, if it is."""
     if weights is None:
         return []
-    each = ", ".join(f"{name} {weight:.4g}" for name, weight in named_weights(weights, data).items())
+    each = ", ".join(f"{name}: {weight:.4g}" for name, weight in named_weights(weights, data).items())
     return [f"class weights, in the loss of training and of evaluation: {each}"]
 
 

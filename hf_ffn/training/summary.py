@@ -49,7 +49,7 @@ class PartSummary:
     def __str__(self) -> str:
         if self.samples is None:
             return f"{self.where}, as it is read"
-        said = [f"{shown(name)} {count:,}" for name, count in list(self.counts.items())[:MOST_LABELS]]
+        said = [f"{shown(name)} ({count:,})" for name, count in list(self.counts.items())[:MOST_LABELS]]
         if len(self.counts) > MOST_LABELS:
             said.append(f"and {len(self.counts) - MOST_LABELS} labels more")
         if self.numbers:

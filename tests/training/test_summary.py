@@ -30,10 +30,10 @@ def test_task_columns_labels_and_samples_are_said(load: Load) -> None:
     said = str(load(rows, ROWS[:4], on_bad_sample="skip", max_train_samples=39).summary).splitlines()
     assert said[0] == "task: single-label; texts in column 'text'; labels in column 'label'"
     assert said[1].startswith("to train on: 39 samples of '")
-    assert said[1].endswith(("train.jsonl', 1 left out as bad: rare 10, usual 29",
-                             "train.jsonl', 1 left out as bad: rare 9, usual 30"))  # fmt: skip
+    assert said[1].endswith(("train.jsonl', 1 left out as bad: rare (10), usual (29)",
+                             "train.jsonl', 1 left out as bad: rare (9), usual (30)"))  # fmt: skip
     assert said[2].startswith("to evaluate on: 4 samples of '")
-    assert said[2].endswith("validation.jsonl': rare 1, usual 3")
+    assert said[2].endswith("validation.jsonl': rare (1), usual (3)")
 
 
 @pytest.mark.parametrize(
@@ -47,17 +47,17 @@ def test_task_columns_labels_and_samples_are_said(load: Load) -> None:
         (
             [{"text": "film", "labels": [1, 0, i % 2]} for i in range(20)],
             {},
-            ["multi-label", "lists of a 0 or 1 for each of 3 labels in column 'labels'", ": 0 18, 1 0, 2 "],
+            ["multi-label", "lists of a 0 or 1 for each of 3 labels in column 'labels'", ": 0 (18), 1 (0), 2 ("],
         ),
         (
             [{"text": "film", "mild": 1, "hot": 0} for _ in range(20)],
             {"label_column": "mild,hot"},
-            ["multi-label", "a 0 or 1 for each of 2 labels in columns mild, hot", ": mild 18, hot 0"],
+            ["multi-label", "a 0 or 1 for each of 2 labels in columns mild, hot", ": mild (18), hot (0)"],
         ),
         (
             [{"tokens": ["good", "film"], "ner_tags": ["O", "A"]}] * 20,
             {},
-            ["token-classification", "lists of labels in column 'ner_tags'", ": A 18, O 18"],
+            ["token-classification", "lists of labels in column 'ner_tags'", ": A (18), O (18)"],
         ),
     ],
 )
@@ -69,13 +69,13 @@ def test_how_labels_were_read_is_said(rows: list[Any], args: dict[str, Any], sai
 def test_of_many_labels_some_are_said_and_all_are_kept(load: Load) -> None:
     summary = load([{"text": "film", "label": i % 30} for i in range(90)]).summary
     first = list(summary.train.counts.items())[:20]
-    assert f"{', '.join(f'{name} {count}' for name, count in first)}, and 10 labels more\n" in str(summary)
+    assert f"{', '.join(f'{name} ({count})' for name, count in first)}, and 10 labels more\n" in str(summary)
     assert len(summary.facts()["train"]["labels"]) == 30
 
 
 def test_labels_that_look_alike_are_told_apart(load: Load) -> None:
     summary = load([{"text": "film", "label": ["a", "a ", "b, c"][i % 3]} for i in range(30)]).summary
-    assert re.search(r": a \d+, 'a ' \d+, 'b, c' \d+\n", str(summary))
+    assert re.search(r": a \(\d+\), 'a ' \(\d+\), 'b, c' \(\d+\)\n", str(summary))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_results_and_card_tell_the_data_and_the_weights(
     assert results["class_weights"]["rare"] == pytest.approx(rare, rel=1e-6)
     said = capsys.readouterr().err
     assert "task: single-label; texts in column 'text'; labels in column 'label'\nto train on: 36 samples" in said
-    assert f"class weights, in the loss of training and of evaluation: rare {rare:.4g}, usual " in said
+    assert f"class weights, in the loss of training and of evaluation: rare: {rare:.4g}, usual: " in said
     card = str(make_card(gather(out), CardDetails()))
-    assert f"| Class weights, in the loss | rare {rare:.4g}, usual " in card
+    assert f"| Class weights, in the loss | rare: {rare:.4g}, usual: " in card
     assert "| Training samples | 36 |" in card
