@@ -1,5 +1,6 @@
 """What a run trains and evaluates on, of whatever task: loaded, checked, and ready to be made into batches."""
 
+import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -106,7 +107,8 @@ def load_text_data(
         check_rows(split, columns.texts, label.of(split), wrong=wrong, bad=columns.bad, skip=skip)
 
     def tokenization(split: Split, in_windows: bool = False) -> Tokenization:
-        return Tokenization(tokenizer, columns, label.of(split), labels, max_length, in_windows)
+        # A copy: tokenizers keep how they cut last, and the one that is saved beside the model shall stay as it was.
+        return Tokenization(copy.deepcopy(tokenizer), columns, label.of(split), labels, max_length, in_windows)
 
     train, evaluation, labels = checked(args, train, evaluation, label, check)
     evaluated = tokenized(evaluation, tokenization(evaluation, in_windows=True), args)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from accelerate import Accelerator
 from PIL import Image
 from scripts_runner import start
+from transformers import PreTrainedTokenizerBase
 
 from hf_ffn import FFNForImageClassification, FFNVisionConfig
 from hf_ffn.training.arguments import DataArguments, TrainingArguments
@@ -36,7 +38,7 @@ def make_pictures(folder: Path, seed: int) -> Path:
     return folder
 
 
-def load(folder: Path, workers: int | None = None) -> TaskData:
+def pictures(folder: Path, workers: int | None = None) -> TaskData:
     """The pictures of a folder, moved at random, checked by so many processes."""
     args = DataArguments(train_dir=str(folder), augment=True, preprocessing_num_workers=workers)
     return load_image_data(args, None, seed=1, num_channels=1, image_size=8)
@@ -58,14 +60,30 @@ def test_files_in_another_order_and_more_workers_train_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = [make_pictures(tmp_path / f"pictures-{seed}", seed) for seed in (0, 1)]
-    runs = [trained(load(folders[0]), 0, tmp_path / "one")]
+    runs = [trained(pictures(folders[0]), 0, tmp_path / "one")]
     turn_listings_around(monkeypatch)
-    runs.append(trained(load(folders[1], workers=2), 2, tmp_path / "other"))
+    runs.append(trained(pictures(folders[1], workers=2), 2, tmp_path / "other"))
     assert runs[0].data.labels == [f"class {i}" for i in range(4)]
     assert runs[0].data.fingerprint == runs[1].data.fingerprint
     assert runs[0].progress == runs[1].progress
     for name, tensor in runs[0].model.state_dict().items():
         assert torch.equal(tensor, runs[1].model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("cuts", [False, True], ids=["as made", "that cuts by itself"])
+def test_the_tokenizer_that_is_saved_is_as_it_was(
+    workers: int | None, cuts: bool, tokenizer: PreTrainedTokenizerBase, load: Callable[..., TaskData]
+) -> None:
+    """Whether this process tokenizes, others do, or the samples were found in the cache."""
+    if cuts:
+        tokenizer.backend_tokenizer.enable_truncation(7)
+        tokenizer.backend_tokenizer.enable_padding(length=7)
+    before = tokenizer.backend_tokenizer.to_str()
+    rows = [{"text": "good film " * i, "label": "ab"[i % 2]} for i in range(1, 9)]
+    for _ in range(2):
+        load(rows, rows, max_length=20, preprocessing_num_workers=workers)
+        assert tokenizer.backend_tokenizer.to_str() == before
 
 
 def turn_listings_around(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +140,9 @@ def test_two_processes_with_other_hash_seeds_leave_the_same_files(
     overrides = ",".join(f"{name}={value}" for name, value in SIZES.items())
     scripts = []
     for seed, workers in ((1, 0), (2, 2)):
-        pictures = make_pictures(tmp_path / str(seed) / "pictures", seed)
+        made = make_pictures(tmp_path / str(seed) / "pictures", seed)
         monkeypatch.setenv("PYTHONHASHSEED", str(seed))
-        flags = ["--train_dir", pictures, "--output_dir", tmp_path / str(seed) / "out",
+        flags = ["--train_dir", made, "--output_dir", tmp_path / str(seed) / "out",
                  "--config_overrides", overrides, "--per_device_train_batch_size", 8, "--max_train_steps", 8,
                  "--checkpointing_steps", 5, "--augment", "--lora", "q_proj,v_proj,linear_1,linear_2",
                  "--dataloader_num_workers", workers]  # fmt: skip
