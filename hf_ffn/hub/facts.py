@@ -1,18 +1,20 @@
 """What the files in a model's folder say of it; a card states this and nothing else."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedConfig
+from transformers.utils import CONFIG_NAME
 
 from ..conversion import IMAGE_PROCESSOR_FILES, TASKS, model_class_for
 from ..digest import DIGEST, is_about, model_digest
 from ..equivalence import Check, EquivalenceReport
 from ..modeling_ffn import FFNPreTrainedModel
 from ..sentence_files import MODULES
-from ..tokenizer_files import VOCABULARY_FILES
+from ..tokenizer_files import VOCABULARY_FILES, find_file
 from .details import is_repo_id
 
 # Data that come with hf_ffn (`hf_ffn.training.embedded`, which needs more packages), and have no page on the Hub.
@@ -130,6 +132,16 @@ def gather(folder: Path, source: Path | None = None) -> Facts:
         has_sentence_modules=(folder / MODULES).is_file(),
         left_out=left_out,
     )
+
+
+def facts_folder(source: str | os.PathLike, hub_kwargs: dict[str, Any]) -> Path:
+    """The folder on this machine in which a model's facts lie; those of a repository on the Hub are fetched."""
+    if os.path.isdir(source):
+        return Path(source)
+    config = find_file(source, CONFIG_NAME, hub_kwargs)
+    for name in (*JSON_FACTS, *PICTURES):
+        find_file(source, name, hub_kwargs)
+    return Path(config).parent if config else Path(source)
 
 
 def foreign_facts(found: dict[str, dict[str, Any] | bytes], digest: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from ..modeling_ffn import FFNPreTrainedModel
 from ..sentence_files import encoder_place
 from .card import make_card, public_arguments
 from .details import CardDetails, is_repo_id
-from .facts import PUBLIC_RECORD, Facts, gather
+from .facts import PUBLIC_RECORD, Facts, facts_folder, gather
 from .inspection import inspect_folder
 from .manifest import write_manifest
 from .pull import refuse_to_lose
@@ -101,8 +101,9 @@ def stage(
     with staged_folder(out, replace=True) as folder:
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         copy_companions(model, source, folder, readable=True, **hub_kwargs)
-        facts = gather(folder, Path(source))
-        write_facts(facts, Path(source), folder)
+        told = facts_folder(source, hub_kwargs)
+        facts = gather(folder, told)
+        write_facts(facts, told, folder)
         card = make_card(facts, details)
         (folder / "README.md").write_text(str(card), encoding="utf-8")
         proven = prove(folder, model, facts, details)

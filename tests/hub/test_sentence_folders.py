@@ -35,7 +35,7 @@ def test_modules_come_from_the_hub_and_go_there(api: HfApi, tmp_path: Path, monk
     api.create_repo("me/sentences")
     api.upload_folder(repo_id="me/sentences", folder_path=tmp_path / "sentences")
 
-    convert("me/sentences", tmp_path / "ours", check=False, cache_dir=tmp_path / "cache")
+    convert("me/sentences", tmp_path / "ours", cache_dir=tmp_path / "cache")
     torch.testing.assert_close(encoded(tmp_path / "ours"), expected, rtol=0, atol=1e-5)
 
     monkeypatch.setattr(staging, "isolated", lambda scratch, how, *command: None)
@@ -43,3 +43,9 @@ def test_modules_come_from_the_hub_and_go_there(api: HfApi, tmp_path: Path, monk
     push(tmp_path / "ready", "me/ours")
     pull("me/ours", tmp_path / "pulled")
     torch.testing.assert_close(encoded(tmp_path / "pulled"), expected, rtol=0, atol=1e-5)
+    # And as it stands there it can be staged again, with its proof.
+    report = stage("me/ours", tmp_path / "again", cache_dir=tmp_path / "cache")
+    assert report.left_out == []
+    assert (tmp_path / "again" / "equivalence.json").read_bytes() == (
+        tmp_path / "ready" / "equivalence.json"
+    ).read_bytes()
