@@ -91,6 +91,9 @@ def load_model(
     tolerate_mismatch = kwargs.pop("ignore_mismatched_sizes", False)
     raw_config = read_raw_config(source, kwargs)
     family = FOREIGN_FAMILIES.get(raw_config.get("model_type", ""))
+    if family is not None and kwargs.get("config") is None:
+        # What was found once need not be looked for again.
+        kwargs["family"] = raw_config["model_type"]
     config, kwargs = resolve_config(model_class, source, kwargs)
     extend_positions = take_extension(kwargs, config)
     # Fields as a family states them in ways of its own, or leaves to its own default

@@ -52,6 +52,12 @@ DROPOUT_INSTEAD = {
 
 CONFIG_CLASSES = {each.model_type: each for each in (FFNTextConfig, FFNVisionConfig)}
 
+# What every encoder of a modality has, by our names.
+INPUT_WEIGHTS = {
+    "hf_ffn_text": "embeddings.word_embeddings.weight",
+    "hf_ffn_vision": "embeddings.patch_embeddings.projection.weight",
+}
+
 # Where `source_config` keeps what a larger model's config.json holds beside this family's part.
 BESIDE = "beside"
 
@@ -214,11 +220,13 @@ class Family:
             config = CONFIG_CLASSES[self.native_type](**translated)
         except (TypeError, ValueError, StrictDataclassError):
             return None
-        with torch.device("meta"):
-            model = (FFNTextModel if self.native_type == "hf_ffn_text" else FFNVisionModel)(config)
-            stored = {name: torch.empty(shape) for name, shape in shapes.items()}
+        stored = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
         mapping = self.of(config).weight_mapping()
         found = {name.removeprefix("model."): t.shape for name, t in converted(stored, mapping).items()}
+        if INPUT_WEIGHTS[self.native_type] not in found:
+            return None
+        with torch.device("meta"):
+            model = (FFNTextModel if self.native_type == "hf_ffn_text" else FFNVisionModel)(config)
         may_lack = (*model._new_head_modules, *model._computed_buffers)
         own = {name: tensor.shape for name, tensor in model.state_dict().items()}
         if any(found.get(name) != shape for name, shape in own.items() if not name.startswith(may_lack)):
