@@ -409,15 +409,15 @@ def test_the_mode_says_what_is_computed(kind: str, unpad: str, packed: tuple[int
     assert lengths_that_are_computed(model, **batch_of(model.config, kind), unpad=unpad) == [packed]
 
 
-@pytest.mark.parametrize("asked", [{"output_attentions": True}, {"output_hidden_states": True}])
+@pytest.mark.parametrize("name", ["FFNTextModel", "FFNForMaskedLM"])
+@pytest.mark.parametrize("asked", ["output_attentions", "output_hidden_states"])
 @pytest.mark.parametrize("by", ["argument", "configuration"])
-def test_what_shows_layers_is_computed_with_padding(asked: dict[str, bool], by: str) -> None:
-    configured = asked if by == "configuration" else {}
-    model = ffn_model("FFNTextModel", unpad="always", attn_implementation="eager", **configured)
-    inputs = batch_of(model.config, "right") | ({} if configured else asked)
+def test_what_shows_layers_is_computed_with_padding(name: str, asked: str, by: str) -> None:
+    argument, configured = ({asked: True}, {}) if by == "argument" else ({}, {asked: True})
+    model = ffn_model(name, unpad="always", attn_implementation="eager", **configured)
+    inputs = batch_of(model.config, "right") | argument
     assert lengths_that_are_computed(model, **inputs) == [(4, 12)]
-    outputs = model(**inputs)
-    shown = outputs.attentions if "output_attentions" in asked else outputs.hidden_states
+    shown = getattr(model(**inputs), asked.removeprefix("output_"))
     assert {len(each) for each in shown} == {4}
 
 
