@@ -90,8 +90,7 @@ class ModelArguments:
         },
     )
     train_only: str | None = field(
-        default=None,
-        metadata={"help": "ffn: train the feed-forward blocks and the head, nothing else.", "choices": [None, "ffn"]},
+        default=None, metadata={"help": "ffn: train the feed-forward blocks and the head, nothing else."}
     )
     freeze_embeddings: bool = field(default=False, metadata={"help": "Leave the embeddings as they are."})
     lora: str | None = field(
@@ -102,6 +101,8 @@ class ModelArguments:
 
     def __post_init__(self) -> None:
         check_numbers(self)
+        if self.train_only not in (None, "ffn"):
+            raise ValueError(f"train_only='{self.train_only}' must be ffn, or be left out")
 
 
 @dataclass

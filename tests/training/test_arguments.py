@@ -68,6 +68,7 @@ def test_a_yaml_file_holds_the_same_and_flags_overrule_it(tmp_path: Path) -> Non
         (["--lerning_rate", "1"], r"unknown arguments: --lerning_rate 1 \(did you mean --learning_rate\?\)"),
         (["--lerning_rate=1"], "did you mean --learning_rate"),
         (["run.yaml"], "a YAML file comes first"),
+        (["--train_only", "attention"], "train_only='attention' must be ffn"),
         (["--max_length", "two"], "max_length.*: invalid int value: 'two'"),
         (["--checkpointing_steps", "0"], "must be a number of steps, or epoch"),
         (["--lr_scheduler_type", "reduce_lr_on_plateau"], "invalid choice"),
