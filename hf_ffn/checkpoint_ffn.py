@@ -29,7 +29,7 @@ from transformers.utils.hub import get_checkpoint_shard_files
 
 from .folders_ffn import refuse_broken_save, staged_folder
 from .labels_ffn import with_sound_labels
-from .registry_ffn import Shapes, with_model_type
+from .registry_ffn import FOREIGN_FAMILIES, Shapes, with_model_type
 from .ties_ffn import written_out
 
 # Where the shapes of a checkpoint's tensors are put in its configuration, while it is read.
@@ -91,19 +91,14 @@ def read_raw_config(source: str | os.PathLike | None, kwargs: dict[str, Any]) ->
 
 def completed(config_dict: dict[str, Any], source: str | os.PathLike, kwargs: dict[str, Any]) -> dict[str, Any]:
     """A config.json with what it leaves out and the checkpoint tells: sizes, labels, the family."""
-    config_dict = with_sound_labels(with_tensor_shapes(config_dict, source, kwargs), str(source))
-    return with_model_type(
-        config_dict, str(source), kwargs.get("family"), lambda: read_shapes(weight_files(source, kwargs))
-    )
 
+    def shapes() -> Shapes:
+        return read_shapes(weight_files(source, kwargs))
 
-def with_tensor_shapes(
-    config_dict: dict[str, Any], source: str | os.PathLike, kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """Add what is in no config.json that only names an architecture, as timm's do: how large the tensors are."""
-    if "architecture" not in config_dict:
-        return config_dict
-    return {**config_dict, TENSOR_SHAPES: read_shapes(weight_files(source, kwargs))}
+    config_dict = with_sound_labels(config_dict, str(source))
+    config_dict = with_model_type(config_dict, str(source), kwargs.get("family"), shapes)
+    family = FOREIGN_FAMILIES.get(config_dict["model_type"])
+    return {**config_dict, TENSOR_SHAPES: shapes()} if family is not None and family.sizes_in_tensors else config_dict
 
 
 def read_shapes(files: list[str]) -> Shapes:

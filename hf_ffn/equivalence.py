@@ -97,7 +97,11 @@ def verify(
     # What stays behind is said when ours is loaded.
     with transformers_report_silenced():
         original = source_class.from_pretrained(
-            source, dtype=model.dtype, **pooler_keyword(model, source_class), **hub_kwargs
+            source,
+            dtype=model.dtype,
+            **its_family.original_keywords(raw_config),
+            **pooler_keyword(model, source_class),
+            **hub_kwargs,
         )
 
     # A folder by its whole path: "runs/x" could as well be a repository on the Hub.
@@ -122,7 +126,7 @@ def verify(
         finally:
             model.set_attn_implementation(own_attention)
             model.train(was_training)
-        report.checks += compare_round_trip(original, model)
+        report.checks += compare_round_trip(original, model, its_family)
     return report
 
 
@@ -326,7 +330,7 @@ def their_blocks(original: PreTrainedModel, family: Family) -> list[nn.Module]:
     return [module for name, module in original.base_model.named_modules() if path.fullmatch(name)]
 
 
-def compare_round_trip(original: PreTrainedModel, model: PreTrainedModel) -> Iterator[Check]:
+def compare_round_trip(original: PreTrainedModel, model: PreTrainedModel, family: Family) -> Iterator[Check]:
     """Write the model in the original's format, load that with the original's class, and compare the two."""
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -335,7 +339,11 @@ def compare_round_trip(original: PreTrainedModel, model: PreTrainedModel) -> Ite
             yield Check("round trip", "export", False, str(error))
             return
         again, info = type(original).from_pretrained(
-            folder, dtype=model.dtype, output_loading_info=True, **pooler_keyword(model, type(original))
+            folder,
+            dtype=model.dtype,
+            output_loading_info=True,
+            **family.original_keywords(read_raw_config(folder, {"family": family.name})),
+            **pooler_keyword(model, type(original)),
         )
     left = {key: sorted(map(str, value)) for key, value in info.items() if value}
     yield Check("round trip", "nothing missing or unexpected", not left, str(left) if left else "")

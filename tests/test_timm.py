@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
-from hf_ffn import FeedForward, FFNForImageClassification, FFNVisionModel, convert, export_pretrained
+from hf_ffn import FAMILIES, FeedForward, FFNForImageClassification, FFNVisionModel, convert, export_pretrained
+from hf_ffn.checkpoint_ffn import read_raw_config
 from hf_ffn.conversion import model_class_for
 from hf_ffn.families.timm_architectures import ARCHITECTURES
 
@@ -228,6 +229,119 @@ def test_one_head_for_every_64_channels_where_timm_defines_no_other(tmp_path: Pa
     assert FFNForImageClassification.from_pretrained(folder).config.num_attention_heads == 2
 
 
+def plain_config(**changed: Any) -> dict[str, Any]:
+    """A config.json as timm writes it today."""
+    own = {
+        "architecture": "vit_tiny_patch16_224",
+        "num_classes": 5,
+        "label_names": list("vwxyz"),
+        "global_pool": "token",
+        "model_args": {"num_heads": HEADS, "num_classes": 5, "in_chans": CHANNELS, "img_size": list(IMAGE)},
+        "pretrained_cfg": {"input_size": [CHANNELS, *IMAGE], "mean": [0.5, 0.5, 0.5], "num_classes": 5},
+    }
+    return {**own, **changed}
+
+
+def without(config: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name not in names}
+
+
+# Other ways to say the same: with the tensors' prefix
+OTHER_WAYS: dict[str, tuple[dict[str, Any], str]] = {
+    "transformers' wrapper": (plain_config(model_type="timm_wrapper", do_pooling=True), "timm_model."),
+    "no architecture": (without(plain_config(), "architecture"), ""),
+    "wrapped, no architecture": (without(plain_config(model_type="timm_wrapper"), "architecture"), "timm_model."),
+    "architecture inside": (
+        plain_config(
+            architecture=None, pretrained_cfg={"architecture": "vit_tiny_patch16_224", "input_size": [3, *IMAGE]}
+        ),
+        "",
+    ),
+    "architecture with a tag": (plain_config(architecture="vit_tiny_patch16_224.augreg_in21k"), ""),
+    "no pooling stated": (without(plain_config(), "global_pool"), ""),
+    "labels by number": (plain_config(label_names={str(row): name for row, name in enumerate("vwxyz")}), ""),
+    "defaults": (plain_config(model_args={"num_heads": HEADS, "qk_norm": False, "act_layer": None}), ""),
+    "flat": (
+        {
+            **without(plain_config(), "pretrained_cfg", "label_names", "global_pool"),
+            "labels": list("vwxyz"),
+            "input_size": [CHANNELS, *IMAGE],
+        },
+        "",
+    ),
+    "flat, no architecture": (
+        {"model_args": {"num_heads": HEADS}, "input_size": [CHANNELS, *IMAGE], "label_names": list("vwxyz")},
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", OTHER_WAYS)
+def test_every_way_to_write_a_folder_loads_as_the_plain_one(tmp_path: Path, way: str) -> None:
+    config, prefix = OTHER_WAYS[way]
+    plain, other = save(tmp_path / "plain", tensors(), **plain_config()), tmp_path / "other"
+    other.mkdir()
+    save_file({prefix + name: tensor for name, tensor in tensors().items()}, other / "model.safetensors")
+    (other / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    expected = FFNForImageClassification.from_pretrained(plain)
+    model_class = model_class_for(other)
+    assert model_class is FFNForImageClassification
+    found = model_class.from_pretrained(other)
+    of_the_file = ("source_config", "_name_or_path")
+    assert without(found.config.to_dict(), *of_the_file) == without(expected.config.to_dict(), *of_the_file)
+    assert torch.equal(found(images()).logits, expected(images()).logits)
+    export_pretrained(found, tmp_path / "back")
+    stored = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert without(stored, "num_classes") == without(config, "num_classes", "model_type")
+    assert torch.equal(
+        model_class_for(tmp_path / "back").from_pretrained(tmp_path / "back")(images()).logits,
+        expected(images()).logits,
+    )
+
+
+@pytest.mark.parametrize("arguments", [{"model_args": None}, {}])
+def test_arguments_that_are_null_are_none(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    folder = save(
+        tmp_path / "timm", tensors(), **{**plain_config(architecture="test_vit", model_args={}), **arguments}
+    )
+    model = FFNForImageClassification.from_pretrained(folder)
+    assert model.config.num_attention_heads == 2
+    export_pretrained(model, tmp_path / "back")
+    assert (tmp_path / "back" / "config.json").read_bytes() == (folder / "config.json").read_bytes()
+
+
+def test_dropout_is_no_matter_and_goes_back_as_it_is_now(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stated = {"drop_path_rate": 0.1, "proj_drop_rate": 0.2, "attn_drop_rate": 0.3, "drop_rate": 0.4}
+    folder = save(tmp_path / "timm", tensors(), **plain_config(model_args={"num_heads": HEADS, **stated}))
+    model = FFNForImageClassification.from_pretrained(folder)
+    assert "drop_rate=0.4" in caplog.text
+    config = model.config
+    assert (config.drop_path_rate, config.attention_probs_dropout_prob) == (0.1, 0.3)
+    assert (config.hidden_dropout_prob, config.activation_dropout_prob, config.embedding_dropout_prob) == (0.2, 0.2, 0)
+    plain = FFNForImageClassification.from_pretrained(save(tmp_path / "plain", tensors(), **plain_config()))
+    assert torch.equal(model(images()).logits, plain(images()).logits)
+    export_pretrained(model, tmp_path / "back")
+    assert (tmp_path / "back" / "config.json").read_bytes() == (folder / "config.json").read_bytes()
+    model.config.drop_path_rate = 0.5
+    export_pretrained(model, tmp_path / "changed")
+    changed = json.loads((tmp_path / "changed" / "config.json").read_text())
+    assert changed["model_args"] == {"num_heads": HEADS, **stated, "drop_path_rate": 0.5}
+
+
+def test_the_wrappers_configuration_names_classes_once_and_an_architecture_always(tmp_path: Path) -> None:
+    known = save(tmp_path / "known", tensors(), **plain_config())
+    (config,) = FAMILIES["timm"].original_keywords(read_raw_config(known, {})).values()
+    assert (config.architecture, config.num_labels) == ("vit_tiny_patch16_224", 5)
+    assert config.model_args == {"num_heads": HEADS, "in_chans": CHANNELS, "img_size": list(IMAGE)}
+    unknown = save(tmp_path / "unknown", tensors(extra=("fc_norm",)))
+    (unknown / "config.json").write_text(json.dumps({"model_args": {"num_heads": HEADS}, "input_size": [3, *IMAGE]}))
+    (config,) = FAMILIES["timm"].original_keywords(read_raw_config(unknown, {})).values()
+    sizes = {"img_size": list(IMAGE), "patch_size": [PATCH, PATCH], "embed_dim": WIDTH, "depth": 2, "num_heads": HEADS}
+    parts = {"global_pool": "avg", "fc_norm": True, "final_norm": False, "class_token": True, "reg_tokens": 0}
+    assert {name: config.model_args[name] for name in sizes | parts} == sizes | parts
+    assert int(WIDTH * config.model_args["mlp_ratio"]) == 48
+
+
 def test_labels_come_by_name_and_fewer_keep_the_first_rows(tmp_path: Path) -> None:
     names = ["ant", "bee", "cat", "dog", "elk"]
     arguments = {"num_heads": HEADS, "num_classes": 5}
@@ -254,11 +368,22 @@ def test_labels_come_by_name_and_fewer_keep_the_first_rows(tmp_path: Path) -> No
         ({"global_pool": "map"}, "global_pool='map'"),
         ({"model_args": {"num_heads": HEADS, "qk_norm": True}}, "model_args qk_norm"),
         ({"pretrained_cfg": {}, "model_args": {"num_heads": HEADS}}, "7 positions"),
+        (
+            {"architecture": None, "model_args": None},
+            'of 32 channels the number of heads does not follow. Add "architec',
+        ),
+        ({"label_names": ["ant", "bee"]}, "label_names for 2 rows, and a head of 5"),
     ],
 )
 def test_what_does_not_convert_is_refused_by_its_name(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     folder = save(tmp_path / "timm", tensors(), **change)
     with pytest.raises(ValueError, match=message):
+        FFNForImageClassification.from_pretrained(folder)
+
+
+def test_gated_blocks_or_a_norm_before_need_an_architecture(tmp_path: Path) -> None:
+    folder = save(tmp_path / "timm", tensors(gated=True), architecture=None)
+    with pytest.raises(ValueError, match=r'several activations and epsilons. Add "architecture"'):
         FFNForImageClassification.from_pretrained(folder)
 
 

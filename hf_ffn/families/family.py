@@ -106,6 +106,7 @@ class Family:
         export: writes a checkpoint from a model of ours and its tensors by the family's names; None where
             transformers' own class does.
         prepare: brings the family's own model to compute what ours does, and gives its inputs for ours.
+        sizes_in_tensors: whether config.json leaves sizes out, so that translating it takes the tensors' shapes.
         layers: where the family's base model keeps its list of blocks (a regular expression where there are several).
         rounding: why float32 results are equal but for rounding; empty where they are equal bitwise.
         eager_only: whether the family's own classes have no attention back end but the one written out.
@@ -127,6 +128,7 @@ class Family:
     nested: tuple[str, str] | None = None
     export: Callable[[PreTrainedModel, Path, dict[str, torch.Tensor]], None] | None = None
     prepare: Callable[[PreTrainedModel, dict[str, torch.Tensor]], dict[str, torch.Tensor]] | None = None
+    sizes_in_tensors: bool = False
     dialects: Renamings = ()
     also_reads: dict[str, str] = field(default_factory=dict)
     unused: dict[str, str] = field(default_factory=dict)
@@ -234,6 +236,10 @@ class Family:
         left = [name for name in found if name.startswith(("embeddings.", "encoder.", "pooler.")) and name not in own]
         may_be_left = [re.compile(pattern) for pattern in self.unused]
         return translated if all(any(each.search(name) for each in may_be_left) for name in left) else None
+
+    def original_keywords(self, config_dict: dict[str, Any]) -> dict[str, Any]:
+        """What the family's own class must be told to load a checkpoint, beside where it lies."""
+        return {}
 
     def source_config(self, config: PreTrainedConfig, model_type: str | None = None) -> PreTrainedConfig:
         """Turn our configuration back into the family's.

@@ -73,4 +73,7 @@ _DEFINITIONS: dict[tuple[int | None, str, float], str] = {
     """,
 }
 
+# Of a checkpoint that names no architecture
+PLAIN: tuple[int | None, str, float] = (None, "gelu", 1e-6)
+
 ARCHITECTURES = {name: definition for definition, names in _DEFINITIONS.items() for name in names.split()}
