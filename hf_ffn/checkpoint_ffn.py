@@ -274,8 +274,12 @@ def save_model(
     """Save in the native format through transformers' own saving (see `FFNPreTrainedModel.save_pretrained`)."""
     kwargs.setdefault("save_original_format", False)
     if not getattr(model.config, "tie_word_embeddings", True):
-        state_dict = kwargs.get("state_dict")
-        kwargs["state_dict"] = written_out(model, model.state_dict() if state_dict is None else state_dict)
+        given = kwargs.get("state_dict")
+        state_dict = model.state_dict() if given is None else given
+        to_write = written_out(model, state_dict)
+        # Where nothing is shared, transformers finds offloaded weights by itself, which a state dict does not hold.
+        if to_write is not state_dict:
+            kwargs["state_dict"] = to_write
     model.config.auto_map = dict(AUTO_MAPS[type(model.config).model_type])
     staged_by_caller = kwargs.get("push_to_hub") or kwargs.get("distributed_checkpoint")
     if staged_by_caller or not kwargs.get("is_main_process", True):

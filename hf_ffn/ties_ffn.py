@@ -14,12 +14,16 @@ def written_out(model: PreTrainedModel, state_dict: dict[str, torch.Tensor]) -> 
     """A state dict with a tensor for each name, where memory still shares one that the configuration unties."""
     if getattr(model.config, "tie_word_embeddings", True):
         return state_dict
-    ties: dict[str, str] = model._tied_weights_keys or {}
-    shared = {
-        name
-        for name, origin in ties.items()
-        if name in state_dict and origin in state_dict and state_dict[name].data_ptr() == state_dict[origin].data_ptr()
-    }
+    shared = set()
+    for name, origin in (model._tied_weights_keys or {}).items():
+        if name not in state_dict or origin not in state_dict:
+            continue
+        tensor, its_origin = state_dict[name], state_dict[origin]
+        # Weights that are offloaded lie nowhere.
+        if not tensor.is_meta and tensor.data_ptr() == its_origin.data_ptr():
+            shared.add(name)
+    if not shared:
+        return state_dict
     return {name: tensor.clone() if name in shared else tensor for name, tensor in state_dict.items()}
 
 
