@@ -131,7 +131,6 @@ def align_labels(
     set_labels(model, new)
     if set(model._label_modules) <= set(report.new) or old == new:
         return
-    names = " and ".join(model._label_modules)
     same_number = len(old) == len(new)
     if unnamed(new) and (same_number or 1 not in (len(old), len(new))):
         # Nobody asks for names: rows keep theirs, and the first ones stay.
@@ -149,10 +148,16 @@ def align_labels(
     if same_number and kept == {row: row for row in new}:
         return
     move_rows(model, kept, stored if resized else None)
+    tell_of_rows(report, " and ".join(model._label_modules), old, new, kept)
+
+
+def tell_of_rows(report: Any, names: str, old: dict[int, str], new: dict[int, str], kept: dict[int, int]) -> None:
+    """Say in a loading report which rows of the classifier are the checkpoint's, and which are newly made."""
     fresh = [name for row, name in new.items() if row not in kept]
+    same_number = len(old) == len(new)
     how = f"for {len(new)} labels in place of {len(old)}"
     if not kept:
-        what = f"{how}, " if not same_number else ""
+        what = "" if same_number else f"{how}, "
         report.new.append(f"{names} ({what}the labels {list(new.values())} in place of {list(old.values())})")
     elif fresh:
         stay = [new[row] for row in kept]
@@ -184,9 +189,17 @@ def move_rows(
         kept: rows of the model -> the checkpoint's.
         stored: reads the checkpoint's tensors, where the model's are of another number of rows; None where they are in
             the model.
+
+    Raises:
+        ValueError: the classifier is not in memory.
     """
     own = dict(model.named_parameters())
     names = [name for name in own if name.rpartition(".")[0] in model._label_modules]
+    if any(own[name].is_meta for name in names):
+        raise ValueError(
+            "labels cannot change while the classifier is offloaded: load the model without offloading, save it, and "
+            "load that"
+        )
     before = {name: own[name].detach().clone() for name in names} if stored is None else stored(names)
     for module in model._label_modules:
         if len(kept) < model.config.num_labels:
