@@ -2,6 +2,7 @@
 
 from transformers import (
     AutoConfig,
+    AutoImageProcessor,
     AutoModel,
     AutoModelForAudioClassification,
     AutoModelForImageClassification,
@@ -10,6 +11,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
+from transformers.utils import is_vision_available
 
 from .configuration_ffn import FFNConfig, FFNTextConfig, FFNVisionConfig
 from .conversion import convert, export_pretrained
@@ -46,6 +48,12 @@ AutoModelForImageClassification.register(
     FFNVisionConfig, (FFNForImageClassification, FFNForImageClassificationWithTeacher)
 )
 AutoModelForAudioClassification.register(FFNVisionConfig, FFNForAudioClassification)
+if is_vision_available():
+    from .image_processing_ffn import FFNImageProcessor
+
+    AutoImageProcessor.register(
+        FFNVisionConfig, image_processor_classes={"pil": FFNImageProcessor, "torchvision": FFNImageProcessor}
+    )
 
 __all__ = [
     "FAMILIES",

@@ -3,7 +3,6 @@
 import inspect
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from .checkpoint_ffn import read_raw_config, read_shapes, weight_files
 from .digest import model_digest
 from .families import FAMILIES, Family
 from .folders_ffn import refuse_unwritable, staged_folder
+from .image_processor_files import IMAGE_PROCESSOR_FILES, copy_image_processor
 from .loading_ffn import converted, reason_unused, transformers_report_silenced
 from .modeling_ffn import FFNPreTrainedModel
 from .modeling_ffn_text import (
@@ -43,7 +43,7 @@ from .sentence_files import (
 )
 from .tasks import HEADS
 from .ties_ffn import written_out
-from .tokenizer_files import TOKENIZER_FILES, can_be_found, copy_tokenizer, find_file
+from .tokenizer_files import TOKENIZER_FILES, can_be_found, copy_tokenizer
 
 if TYPE_CHECKING:
     from .equivalence import EquivalenceReport
@@ -66,8 +66,6 @@ TASKS: dict[str, dict[str, type[FFNPreTrainedModel]]] = {
     model_type: {task: next(each for each in _CLASSES if each.__name__ == name) for task, name in heads.items()}
     for model_type, heads in HEADS.items()
 }
-
-IMAGE_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 class NotEquivalentError(ValueError):
@@ -300,14 +298,6 @@ def refuse_same_folder(source: str | os.PathLike, folder: str | os.PathLike) -> 
         raise ValueError(f"'{folder}' holds the checkpoint itself: write to another folder")
 
 
-def copy_processor(source: str | os.PathLike, folder: Path, **hub_kwargs: Any) -> None:
-    """Bring a checkpoint's image processor, where it has one, into another folder."""
-    # An image processor's file says everything; reading it would take Pillow or torchvision.
-    found = [path for name in IMAGE_PROCESSOR_FILES if (path := find_file(source, name, hub_kwargs))]
-    for path in found:
-        shutil.copyfile(path, folder / Path(path).name)
-
-
 def copy_companions(
     model: FFNPreTrainedModel, source: str | os.PathLike, folder: Path, *, readable: bool = False, **hub_kwargs: Any
 ) -> None:
@@ -323,7 +313,7 @@ def copy_companions(
     if str(source) and not can_be_found(source):
         logger.warning(f"'{source}' is there no more, so that what lay beside its weights does not come along")
     copy_tokenizer(model.config, source, folder, readable=readable, **hub_kwargs)
-    copy_processor(source, folder, **hub_kwargs)
+    copy_image_processor(model.config, source, folder, **hub_kwargs)
     modules = modules_for(model, source, **hub_kwargs)
     if modules is not None:
         modules.write(folder)

@@ -87,7 +87,7 @@ def test_every_make_target_is_listed_by_make_help() -> None:
 
 def test_travelling_files_import_only_what_everybody_has() -> None:
     """They are copied beside a checkpoint, flat, so that people without hf_ffn can load it."""
-    allowed = {"torch", "transformers", "safetensors", "huggingface_hub"} | set(sys.stdlib_module_names)
+    allowed = {"torch", "transformers", "numpy", "safetensors", "huggingface_hub"} | set(sys.stdlib_module_names)
     files = [*(ROOT / "hf_ffn").glob("*_ffn*.py")]
     assert {"configuration_ffn.py", "loading_ffn.py", "resizing_ffn.py"} <= {path.name for path in files}
     for path in files:

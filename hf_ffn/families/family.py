@@ -105,6 +105,8 @@ class Family:
             this family's.
         export: writes a checkpoint from a model of ours and its tensors by the family's names; None where
             transformers' own class does.
+        image_processor: the content of a file for the image processor, from a configuration of ours, where the family
+            keeps that in its config.json. Raises ValueError for what no image processor does.
         prepare: brings the family's own model to compute what ours does, and gives its inputs for ours.
         sizes_in_tensors: whether config.json leaves sizes out, so that translating it takes the tensors' shapes.
         layers: where the family's base model keeps its list of blocks (a regular expression where there are several).
@@ -129,6 +131,7 @@ class Family:
     export: Callable[[PreTrainedModel, Path, dict[str, torch.Tensor]], None] | None = None
     prepare: Callable[[PreTrainedModel, dict[str, torch.Tensor]], dict[str, torch.Tensor]] | None = None
     sizes_in_tensors: bool = False
+    image_processor: Callable[[PreTrainedConfig], dict[str, Any]] | None = None
     dialects: Renamings = ()
     also_reads: dict[str, str] = field(default_factory=dict)
     unused: dict[str, str] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from ..configuration_ffn import FFNVisionConfig, height_and_width
 from ..registry_ffn import Shapes
 from .family import Family, dropout
 from .timm_architectures import ARCHITECTURES, PLAIN
+from .timm_images import image_processor
 
 logger = logging.get_logger(__name__)
 
@@ -406,5 +407,6 @@ TIMM = TimmFamily(
     export=export,
     layers=r"(?:timm_model\.)?blocks",
     sizes_in_tensors=True,
+    image_processor=lambda config: image_processor(unified(config.source_config), config),
     rounding="timm computes queries, keys and values in one product",
 )

@@ -9,9 +9,10 @@ from typing import Any
 from transformers import PreTrainedConfig
 from transformers.utils import CONFIG_NAME
 
-from ..conversion import IMAGE_PROCESSOR_FILES, TASKS, model_class_for
+from ..conversion import TASKS, model_class_for
 from ..digest import DIGEST, is_about, model_digest
 from ..equivalence import Check, EquivalenceReport
+from ..image_processor_files import IMAGE_PROCESSOR_FILES
 from ..modeling_ffn import FFNPreTrainedModel
 from ..sentence_files import MODULES
 from ..tokenizer_files import VOCABULARY_FILES, find_file
