@@ -3,10 +3,11 @@
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedConfig
+from transformers import AutoImageProcessor, PreTrainedConfig
 from transformers.models.auto.feature_extraction_auto import FEATURE_EXTRACTOR_MAPPING_NAMES
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
 from transformers.utils import IMAGE_PROCESSOR_NAME, PROCESSOR_NAME, logging
@@ -52,6 +53,27 @@ def copy_image_processor(config: PreTrainedConfig, source: str | os.PathLike, fo
             write_image_processor(family.image_processor(config), folder)
         except ValueError as error:
             logger.warning(f"no image processor is written for '{source}': {error}")
+
+
+def load_image_processor(source: str | os.PathLike, config: PreTrainedConfig, **hub_kwargs: Any) -> Any:
+    """The image processor of a checkpoint, also where a model of another type or timm's config.json says how.
+
+    Args:
+        source: a folder or a Hub id.
+        config: ours, of a model that was made from the checkpoint.
+        hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
+
+    Raises:
+        ValueError: there is none.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copy_image_processor(config, source, Path(folder), **hub_kwargs)
+        if not any(Path(folder, name).exists() for name in IMAGE_PROCESSOR_FILES):
+            raise ValueError(
+                f"'{source}' has no {IMAGE_PROCESSOR_NAME}, so that it is not known how its images were prepared: add "
+                f"one, as ViTImageProcessor(…).save_pretrained('{source}') writes it"
+            )
+        return AutoImageProcessor.from_pretrained(folder)
 
 
 def write_image_processor(content: dict[str, Any], folder: Path) -> None:

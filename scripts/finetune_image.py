@@ -21,11 +21,12 @@ def main(arguments: list[str]) -> None:
     model_args, data_args, args = parse(arguments)
     # Only now what takes seconds to import, or may be missing.
     import torch
-    from transformers import AutoImageProcessor
 
     from hf_ffn import FFNForImageClassification, FFNVisionConfig
     from hf_ffn.hub.publish import publisher
+    from hf_ffn.image_processor_files import load_image_processor
     from hf_ffn.training.data import load_image_data
+    from hf_ffn.training.images import processor_from_scratch
     from hf_ffn.training.run import finetune, labels_of, make_accelerator, make_model, new_config, print_results
 
     share = None
@@ -34,8 +35,9 @@ def main(arguments: list[str]) -> None:
         share = publisher(repo_id, card=args.card, private=args.hub_private_repo, token=args.hub_token)
     accelerator = make_accelerator(args)
     source = model_args.model_name_or_path
-    config = FFNVisionConfig.from_pretrained(source) if source else new_config(FFNVisionConfig, model_args)
-    processor = AutoImageProcessor.from_pretrained(source) if source else None
+    where = {} if model_args.revision is None else {"revision": model_args.revision}
+    config = FFNVisionConfig.from_pretrained(source, **where) if source else new_config(FFNVisionConfig, model_args)
+    processor = load_image_processor(source, config, **where) if source else None
     # The first process prepares the data, and the others find it in the cache.
     with accelerator.main_process_first():
         data = load_image_data(
@@ -48,6 +50,8 @@ def main(arguments: list[str]) -> None:
         )
     torch.manual_seed(args.seed)
     model = make_model(FFNForImageClassification, FFNVisionConfig, model_args, data)
+    # The same pixels as without one, which costs less in training.
+    processor = processor or processor_from_scratch(config.num_channels, config.image_size)
     results = finetune(accelerator, model, data, processor, model_args, data_args, args, share)
     if accelerator.is_main_process:
         print_results(results)

@@ -12,7 +12,7 @@ from transformers import ASTFeatureExtractor, AutoFeatureExtractor, AutoImagePro
 from hf_ffn import FAMILIES, FFNForImageClassification, FFNVisionConfig, convert, export_pretrained
 from hf_ffn.hub.facts import gather
 from hf_ffn.hub.stage import stage
-from hf_ffn.image_processor_files import copy_image_processor
+from hf_ffn.image_processor_files import copy_image_processor, load_image_processor
 
 from tiny import telling_model, vit_config
 
@@ -117,6 +117,21 @@ def test_the_code_of_an_image_processor_of_its_own_comes_along_or_is_named(
     (source / "mine.py").write_text("class Mine: ...")
     convert(source, tmp_path / "with", check=False)
     assert (tmp_path / "with" / "mine.py").read_text() == "class Mine: ..."
+
+
+def test_fine_tuning_takes_the_image_processor_of_any_checkpoint_or_says_what_is_missing(tmp_path: Path) -> None:
+    source = save_vit(tmp_path / "vit", **OF_2021)
+    config = FFNForImageClassification.from_pretrained(source).config
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (53, 37, 3), dtype=np.uint8))
+    found = load_image_processor(source, config)(noise, return_tensors="np")["pixel_values"]
+    assert np.array_equal(found, pixels(source))
+    (source / FILE).unlink()
+    with pytest.raises(ValueError, match=f"{FILE}, so that it is not known how its images were prepared: add"):
+        load_image_processor(source, config)
+    cfg = {"crop_mode": "border", "mean": [0.1, 0.2, 0.3]}
+    timm = FFNVisionConfig(image_size=32, source_family="timm", source_config={"pretrained_cfg": cfg})
+    processor = load_image_processor(source, timm)
+    assert (processor.crop_mode, processor.image_mean) == ("border", (0.1, 0.2, 0.3))
 
 
 @pytest.mark.slow

@@ -14,8 +14,11 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
 from datasets import Dataset
 from PIL import Image
+from transformers import ViTImageProcessorPil
 from transformers.utils import logging
 
+from ..configuration_ffn import height_and_width
+from ..image_processing_ffn import FFNImageProcessor
 from .arguments import IMAGE_COLUMNS, DataArguments
 from .label_columns import LabelColumn, label_columns
 from .labels import Labels, UnknownLabelError, leave_out
@@ -124,6 +127,20 @@ class ImagePreparation:
         # Grey images have no axis of channels by themselves, and processors would not know them.
         array = np.array(image).reshape(image.height, image.width, -1)
         return self.processor(array, return_tensors="pt", input_data_format="channels_last")["pixel_values"][0]
+
+
+def processor_from_scratch(num_channels: int, image_size: int | list[int] | tuple[int, int]) -> Any:
+    """The image processor that does what `ImagePreparation` does without one, to lie beside a new model.
+
+    Args:
+        num_channels: 3 for colours, 1 for grey.
+        image_size: of a side, or height and width.
+    """
+    height, width = height_and_width(image_size)
+    size = {"height": height, "width": width}
+    if num_channels == 3:
+        return ViTImageProcessorPil(size=size, do_convert_rgb=True)
+    return FFNImageProcessor(size=size, num_channels=num_channels, image_mean=[0.5], image_std=[0.5])
 
 
 def looked_at(stored: dict[str, Any] | None) -> tuple[str | None, Image.Image | None, list[str]]:

@@ -13,13 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from scripts_runner import SCRIPTS, run, start
+from transformers import pipeline
 
 from hf_ffn import FFNForImageClassification
 from hf_ffn.digest import is_about, model_digest
+from hf_ffn.image_processor_files import load_image_processor
 
 TINY = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,intermediate_size=64,image_size=8,patch_size=2,num_channels=1"  # noqa: E501
 WITH_DROPOUT = f"{TINY},hidden_dropout_prob=0.1,attention_probs_dropout_prob=0.1"
@@ -72,6 +76,14 @@ def test_a_run_leaves_model_results_and_pictures(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.glob("checkpoint-*")) == ["checkpoint-10", "checkpoint-12", "checkpoint-5"]
     assert (out / "best" / "model.safetensors").exists()
     assert "images/s" in script.output
+    # What is left can be used as it is, and fine-tuned again, on the same pixels.
+    picture = Image.new("RGB", (20, 30), (200, 30, 30))
+    classify = pipeline("image-classification", model=str(out))
+    grey = picture.convert("L").resize((8, 8), Image.Resampling.BILINEAR)
+    pixels = (torch.from_numpy(np.array(grey))[None, None] / 255 - 0.5) / 0.5
+    with torch.no_grad():
+        assert classify(picture)[0]["label"] == model.config.id2label[model(pixels).logits.argmax().item()]
+    assert torch.equal(load_image_processor(out, model.config)(picture, return_tensors="pt")["pixel_values"], pixels)
 
 
 @pytest.mark.slow

@@ -12,11 +12,11 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader
-from transformers import ViTImageProcessor
+from transformers import AutoImageProcessor, ViTImageProcessor
 
 from hf_ffn.training.arguments import DataArguments
 from hf_ffn.training.data import TaskData, load_image_data
-from hf_ffn.training.images import moved
+from hf_ffn.training.images import moved, processor_from_scratch
 from hf_ffn.training.sampling import MicroBatchSampler, StreamSamples, sample_generator, steps_of_epoch
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -97,6 +97,21 @@ def test_the_models_own_processor_is_used(folder: Path, channels: int) -> None:
     pixels = data.evaluation[0]["pixel_values"]
     assert pixels.shape == (channels, 4, 5)
     np.testing.assert_allclose(pixels[:, 2, 2], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_new_models_processor_gives_the_pixels_that_were_trained_on(
+    folder: Path, tmp_path: Path, channels: int
+) -> None:
+    args, known = DataArguments(train_dir=str(folder)), {"seed": 1, "num_channels": channels, "image_size": (6, 8)}
+    trained_on = load_image_data(args, None, **known).evaluation
+    processor_from_scratch(channels, (6, 8)).save_pretrained(tmp_path)
+    processor = AutoImageProcessor.from_pretrained(tmp_path)
+    again = load_image_data(args, processor, **known)
+    with Image.open(again.texts(0)) as image:
+        alone = processor(image, return_tensors="pt")["pixel_values"][0]
+    for pixels in (again.evaluation[0]["pixel_values"], alone):
+        assert torch.equal(pixels, trained_on[0]["pixel_values"])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
