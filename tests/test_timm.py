@@ -328,6 +328,24 @@ def test_dropout_is_no_matter_and_goes_back_as_it_is_now(tmp_path: Path, caplog:
     assert changed["model_args"] == {"num_heads": HEADS, **stated, "drop_path_rate": 0.5}
 
 
+@pytest.mark.parametrize("flat", [False, True])
+def test_another_image_size_goes_back_wherever_timm_reads_it(tmp_path: Path, flat: bool) -> None:
+    way = OTHER_WAYS["flat"][0] if flat else plain_config()
+    config = without(way, "model_args") | {"architecture": "test_vit", "crop_pct": 0.9, "num_features": WIDTH}
+    folder = save(tmp_path / "timm", tensors())
+    (folder / "config.json").write_text(json.dumps(config))
+    model = FFNForImageClassification.from_pretrained(folder, image_size=(32, 40))
+    export_pretrained(model, tmp_path / "back")
+    stored = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert stored["model_args"] == {"img_size": [32, 40]}
+    assert stored["pretrained_cfg"]["input_size"] == [CHANNELS, 32, 40]
+    assert (stored["architecture"], stored["num_features"]) == ("test_vit", WIDTH)
+    assert (stored["pretrained_cfg"] if flat else stored)["crop_pct"] == 0.9
+    again = FFNForImageClassification.from_pretrained(tmp_path / "back")
+    assert again.config.id2label == model.config.id2label
+    assert again.config.image_size == [32, 40]
+
+
 def test_the_wrappers_configuration_names_classes_once_and_an_architecture_always(tmp_path: Path) -> None:
     known = save(tmp_path / "known", tensors(), **plain_config())
     (config,) = FAMILIES["timm"].original_keywords(read_raw_config(known, {})).values()

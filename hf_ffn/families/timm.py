@@ -59,6 +59,11 @@ ONLY: dict[str, Any] = {
     "pool_include_prefix": False,
     "dynamic_img_pad": False,
 }
+# Entries that timm writes beside those of pretrained_cfg.
+BESIDE_PRETRAINED = (
+    *("architecture", "num_classes", "num_features", "global_pool", "label_names", "labels", "label_descriptions"),
+    "model_args",
+)
 # Widths whose models have other numbers of heads than one for every 64 channels, so that they must be stated.
 UNUSUAL = (1152, 1280, 1408, 1536, 1664)
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}
@@ -152,31 +157,45 @@ def constructor_arguments(config: FFNVisionConfig) -> dict[str, Any]:
 
 def export(model: PreTrainedModel, folder: Path, state_dict: dict[str, torch.Tensor]) -> None:
     """Write a checkpoint that timm loads (`timm.create_model("local-dir:…", pretrained=True)`)."""
-    stored = dict(model.config.source_config or {})
     if model.config.source_family != TIMM.name or model.config.is_heterogeneous:
         raise ValueError("timm's checkpoints name an architecture of timm's, so only what came from one can go back")
+    stored = stored_now(model.config, has_head="head.weight" in state_dict)
+    (folder / "config.json").write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
+    tensors = {name.removeprefix("model."): tensor.contiguous() for name, tensor in state_dict.items()}
+    save_file(tensors, folder / "model.safetensors")
+
+
+def stored_now(config: PreTrainedConfig, *, has_head: bool) -> dict[str, Any]:
+    """The config.json that a model came with, and in it what is another now: classes, image size, dropouts."""
+    stored = dict(config.source_config or {})
     told = unified(stored)
     arguments = dict(told["model_args"])
-    stored["num_classes"] = model.config.num_labels if "head.weight" in state_dict else 0
+    stored["num_classes"] = config.num_labels if has_head else 0
     # timm states it a second time where it writes arguments.
     if "num_classes" in arguments:
         arguments["num_classes"] = stored["num_classes"]
-    size = height_and_width(model.config.image_size)
-    if stated_size(told) not in (None, size):
-        arguments["img_size"] = list(size)
     for theirs, ours in RATES.items():
-        if ours is not None and dropout(model.config, ours) != (arguments.get(theirs) or 0.0):
-            arguments[theirs] = dropout(model.config, ours)
-    if arguments != told["model_args"]:
-        stored["model_args"] = arguments
-    names = [model.config.id2label[index] for index in range(model.config.num_labels)]
+        if ours is not None and dropout(config, ours) != (arguments.get(theirs) or 0.0):
+            arguments[theirs] = dropout(config, ours)
+    names = [config.id2label[index] for index in range(config.num_labels)]
     stated = numbered(told["label_names"])
     if stated and (max(stated) >= len(names) or any(stated.get(i, f"LABEL_{i}") != n for i, n in enumerate(names))):
         stored.pop("labels", None)
         stored["label_names"] = names
-    (folder / "config.json").write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
-    tensors = {name.removeprefix("model."): tensor.contiguous() for name, tensor in state_dict.items()}
-    save_file(tensors, folder / "model.safetensors")
+    size = height_and_width(config.image_size)
+    resized = stated_size(told) not in (None, size)
+    if resized:
+        arguments["img_size"] = list(size)
+    if arguments != told["model_args"]:
+        stored["model_args"] = arguments
+        if "pretrained_cfg" not in stored:
+            # A file whose entries lie side by side has no place for arguments.
+            own = {name: value for name, value in stored.items() if name not in BESIDE_PRETRAINED}
+            stored = {**{name: value for name, value in stored.items() if name not in own}, "pretrained_cfg": own}
+    if resized and told["pretrained_cfg"].get("input_size"):
+        own = {**stored["pretrained_cfg"], "input_size": [config.num_channels, *size]}
+        stored["pretrained_cfg"] = own
+    return stored
 
 
 def unified(config_dict: dict[str, Any]) -> dict[str, Any]:

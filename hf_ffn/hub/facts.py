@@ -114,6 +114,8 @@ def gather(folder: Path, source: Path | None = None) -> Facts:
     source = folder if source is None else source
     model_class = model_class_for(folder)
     processors = [content for name in IMAGE_PROCESSOR_FILES if (content := read_json(folder / name)) is not None]
+    # A larger model's file may only name the class of the whole.
+    processors = [content for content in processors if content.keys() - {"processor_class", "auto_map"}]
     for_sounds = [content.get("feature_extractor_type") is not None for content in processors]
     found = {name: (source / name).read_bytes() for name in PICTURES if (source / name).is_file()}
     told = {name: content for name in JSON_FACTS if (content := read_json(source / name)) is not None}

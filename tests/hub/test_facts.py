@@ -72,6 +72,12 @@ def test_an_image_processor_is_found(tmp_path: Path, name: str) -> None:
     assert not facts.has_tokenizer
 
 
+def test_the_name_of_a_whole_processor_is_no_image_processor(tmp_path: Path) -> None:
+    config_folder(tmp_path, "FFNVisionModel")
+    write_json(tmp_path / "processor_config.json", {"processor_class": "CLIPProcessor"})
+    assert not gather(tmp_path).has_image_processor
+
+
 def test_what_makes_spectrograms_is_no_image_processor(tmp_path: Path) -> None:
     config_folder(tmp_path, "FFNForAudioClassification")
     assert not gather(tmp_path).has_feature_extractor
