@@ -328,6 +328,23 @@ def test_dropout_is_no_matter_and_goes_back_as_it_is_now(tmp_path: Path, caplog:
     assert changed["model_args"] == {"num_heads": HEADS, **stated, "drop_path_rate": 0.5}
 
 
+def test_what_transformers_saved_goes_back_as_it_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    wrapper = {"architectures": ["TimmWrapperForImageClassification"], "model_type": "timm_wrapper"}
+    wrapper |= {"architecture": "test_vit", "label_names": list("vwxyz"), "num_classes": 5}
+    folder = save(tmp_path / "timm", tensors(prefix=("cls_token",), positions=10))
+    stored = {**wrapper, "model_args": None}
+    (folder / "config.json").write_text(json.dumps(stored))
+    model, _ = convert(folder, tmp_path / "ours", check=False)
+    assert "does not say how images are prepared" in caplog.text
+    assert not (tmp_path / "ours" / "preprocessor_config.json").exists()
+    export_pretrained(model, tmp_path / "back")
+    assert json.loads((tmp_path / "back" / "config.json").read_text()) == stored
+    model.config.drop_path_rate = 0.1
+    export_pretrained(model, tmp_path / "changed")
+    changed = json.loads((tmp_path / "changed" / "config.json").read_text())
+    assert changed == {**wrapper, "model_args": {"drop_path_rate": 0.1}}
+
+
 @pytest.mark.parametrize("flat", [False, True])
 def test_another_image_size_goes_back_wherever_timm_reads_it(tmp_path: Path, flat: bool) -> None:
     way = OTHER_WAYS["flat"][0] if flat else plain_config()

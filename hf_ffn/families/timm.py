@@ -77,8 +77,9 @@ class TimmFamily(Family):
         shapes, told = plain_names(config_dict[TENSOR_SHAPES]), unified(config_dict)
         if not is_vision_transformer(shapes):
             raise ValueError(f"{named(told)} is no vision transformer that converts")
-        told_by_reading = (TENSOR_SHAPES, "model_type")
-        rest = {n: value for n, value in config_dict.items() if n not in told_by_reading and n[0] != "_"}
+        # transformers states its type in what it saves, and adds it to what it reads of timm's.
+        added = (TENSOR_SHAPES,) if "architectures" in config_dict else (TENSOR_SHAPES, "model_type")
+        rest = {name: value for name, value in config_dict.items() if name not in added and name[0] != "_"}
         return {
             **sizes(told, shapes),
             **pooling(told, shapes),
@@ -188,13 +189,12 @@ def stored_now(config: PreTrainedConfig, *, has_head: bool) -> dict[str, Any]:
         arguments["img_size"] = list(size)
     if arguments != told["model_args"]:
         stored["model_args"] = arguments
-        if "pretrained_cfg" not in stored:
-            # A file whose entries lie side by side has no place for arguments.
+        if "pretrained_cfg" not in stored and "architectures" not in stored:
+            # A file of timm's whose entries lie side by side has no place for arguments.
             own = {name: value for name, value in stored.items() if name not in BESIDE_PRETRAINED}
             stored = {**{name: value for name, value in stored.items() if name not in own}, "pretrained_cfg": own}
     if resized and told["pretrained_cfg"].get("input_size"):
-        own = {**stored["pretrained_cfg"], "input_size": [config.num_channels, *size]}
-        stored["pretrained_cfg"] = own
+        stored["pretrained_cfg"] = {**stored["pretrained_cfg"], "input_size": [config.num_channels, *size]}
     return stored
 
 

@@ -9,7 +9,8 @@ from ..configuration_ffn import height_and_width
 
 # timm's names of Pillow's filters, by Pillow's numbers.
 FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
-# What timm takes where nothing is stated.
+DESCRIPTIONS = {"input_size", "crop_pct", "crop_mode", "interpolation", "mean", "std"}
+# What timm takes where one of these is not stated.
 CROP_MODE, CROP_PART, FILTER = "center", 0.875, "bicubic"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -25,6 +26,8 @@ def image_processor(told: dict[str, Any], config: PreTrainedConfig) -> dict[str,
         ValueError: no image processor does the same; the message says what is in the way.
     """
     stated = told["pretrained_cfg"]
+    if not stated.keys() & DESCRIPTIONS:
+        raise ValueError("its config.json does not say how images are prepared (pretrained_cfg)")
     mode, filter_name = stated.get("crop_mode") or CROP_MODE, stated.get("interpolation") or FILTER
     if mode not in ("center", "squash", "border"):
         raise ValueError(f"crop_mode={mode!r} of its pretrained_cfg is unknown")
