@@ -33,6 +33,7 @@ def test_a_sample_measures_the_import_in_a_process_of_its_own() -> None:
     assert result["import"]["cpu_seconds"] < result["import"]["seconds"]
 
 
+@pytest.mark.slow
 def test_a_sample_of_loading_tells_mapped_memory_from_memory_that_was_read(save_source: Callable[..., Path]) -> None:
     folder = save_source("BertModel", vocab_size=500_000)
     size = (folder / "model.safetensors").stat().st_size

@@ -129,6 +129,7 @@ def process_and_threads(seconds: float) -> Any:
     return run
 
 
+@pytest.mark.slow
 def test_what_runs_apart_has_a_process_of_its_own_with_as_many_threads_and_is_timed_there() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(3)

@@ -266,6 +266,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_every_kind_of_family_loads_where_hf_ffn_is_not(tmp_path: Path) -> None:
     folders = []
     for name in ("modernbert", "esm-rotary", "mpnet", "albert-with-groups", "distilbert"):

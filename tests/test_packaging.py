@@ -117,6 +117,7 @@ def test_the_readmes_first_example_runs_on_folders(save_source: Callable[..., Pa
     assert (tmp_path / "back-to-bert" / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_the_readmes_other_examples_run_as_they_stand(tmp_path: Path) -> None:
     blocks = python_blocks((ROOT / "README.md").read_text())[1:]
     assert blocks

@@ -223,7 +223,10 @@ def save_checkpoint(accelerator: Accelerator, folder: Path, progress: Progress, 
             give_usual_modes(stage)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(stage, ignore_errors=True)
-        raise full_disk(error, folder) or error from error
+        clear = full_disk(error, folder)
+        if clear is None:
+            raise
+        raise clear from error
     if accelerator.is_main_process:
         stage.rename(target)
         for old in checkpoints_in(folder)[: -keep if keep else 0]:

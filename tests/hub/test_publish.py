@@ -47,6 +47,7 @@ def test_the_script_publishes_an_original_checkpoint_with_a_card_that_names_its_
         (["nowhere", "me/encoder", "--card", "missing.yaml"], "missing.yaml"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_wrong_is_one_line(
     tmp_path: Path, hub: Hub, environment: dict[str, str], flags: list[str], says: str
 ) -> None:

@@ -293,7 +293,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, flags: list[str], says: st
         ["--mixed_precision", "bf16"],
         pytest.param(
             ["--torch_compile"],
-            marks=pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler on CPU"),
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler on CPU"),
+            ],
         ),
         ["--with_tracking", "--report_to", "tensorboard"],
     ],

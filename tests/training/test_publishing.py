@@ -51,6 +51,7 @@ def test_each_epoch_and_the_end_are_commits_and_the_card_holds_the_results(tmp_p
     assert reported["Accuracy"] == round(results["accuracy"], 4)
 
 
+@pytest.mark.slow
 def test_a_run_that_could_not_push_says_so_before_it_trains(tmp_path: Path) -> None:
     with serve() as hub:
         nobody = environment(hub, tmp_path, token="")
