@@ -126,6 +126,21 @@ def test_what_timm_leaves_out_is_its_default_and_flat_files_say_the_same(tmp_pat
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(("dynamic", "cut"), [(True, 48), (False, 32)])
+def test_a_model_of_any_size_keeps_the_transforms_and_another_takes_its_own(
+    tmp_path: Path, dynamic: bool, cut: int
+) -> None:
+    source = folder_of(tmp_path / "timm", (32, 32), crop_pct=1.0)
+    config = json.loads((source / "config.json").read_text())
+    config["pretrained_cfg"]["input_size"] = [3, 48, 48]
+    config["model_args"] = {"img_size": 32, "dynamic_img_size": dynamic}
+    (source / "config.json").write_text(json.dumps(config))
+    model, _ = convert(source, tmp_path / "ours", check=False, family="timm" if dynamic else None)
+    assert model.config.image_size == [32, 32]
+    processor = AutoImageProcessor.from_pretrained(tmp_path / "ours")
+    assert processor(picture(60, 50), return_tensors="pt")["pixel_values"].shape == (1, 3, cut, cut)
+
+
 def test_transformers_own_class_is_written_where_it_does_the_same(tmp_path: Path) -> None:
     convert(folder_of(tmp_path / "timm", (32, 32), crop_pct=1.0, crop_mode="squash"), tmp_path / "ours", check=False)
     assert "ViTImageProcessor" in (tmp_path / "ours" / "preprocessor_config.json").read_text()
