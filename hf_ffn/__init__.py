@@ -2,7 +2,6 @@
 
 from transformers import (
     AutoConfig,
-    AutoImageProcessor,
     AutoModel,
     AutoModelForAudioClassification,
     AutoModelForImageClassification,
@@ -49,6 +48,9 @@ AutoModelForImageClassification.register(
 )
 AutoModelForAudioClassification.register(FFNVisionConfig, FFNForAudioClassification)
 if is_vision_available():
+    # Not from the top, where versions before 5.18 ask for torchvision
+    from transformers.models.auto.image_processing_auto import AutoImageProcessor
+
     from .image_processing_ffn import FFNImageProcessor
 
     AutoImageProcessor.register(

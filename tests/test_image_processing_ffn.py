@@ -11,7 +11,8 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from transformers import AutoImageProcessor, pipeline
+from transformers import pipeline
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from hf_ffn import convert, export_pretrained
 from hf_ffn.image_processing_ffn import FFNImageProcessor

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from transformers import ASTFeatureExtractor, AutoFeatureExtractor, AutoImageProcessor, ViTForImageClassification
+from transformers import ASTFeatureExtractor, AutoFeatureExtractor, ViTForImageClassification
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from hf_ffn import FAMILIES, FFNForImageClassification, FFNVisionConfig, convert, export_pretrained
 from hf_ffn.hub.facts import gather

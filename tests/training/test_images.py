@@ -12,7 +12,8 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader
-from transformers import AutoImageProcessor, ViTImageProcessor
+from transformers import ViTImageProcessor
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from hf_ffn.training.arguments import DataArguments
 from hf_ffn.training.data import TaskData, load_image_data
