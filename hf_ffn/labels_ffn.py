@@ -81,12 +81,12 @@ def with_sound_label_keywords(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Keywords of `from_pretrained` in which `label2id` alone stands for both directions.
 
     Raises:
-        ValueError: `num_labels` is not the number of the labels that are passed beside it.
+        ValueError: `id2label` is no dictionary of numbers to names, or `num_labels` another number than it has.
     """
     if kwargs.get("label2id") and kwargs.get("id2label") is None:
         kwargs = {**kwargs, "id2label": {row: name for name, row in kwargs["label2id"].items()}}
     labels, number = kwargs.get("id2label"), kwargs.get("num_labels")
-    if labels is not None and number not in (None, len(labels)):
+    if labels is not None and number not in (None, len(in_order(labels))):
         raise ValueError(f"num_labels={number} beside an id2label of {len(labels)} labels: leave num_labels out")
     return kwargs
 
