@@ -15,6 +15,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from .checkpoint_ffn import read_raw_config
+from .configuration_ffn_block import NATIVE_MODEL_TYPES
 from .conversion import (
     family_of_config,
     model_class_for,
@@ -29,6 +30,7 @@ from .families.family import HOW_IT_RUNS, stated
 from .labels_ffn import in_order
 from .loading_ffn import converted, transformers_report_silenced
 from .modeling_ffn import EncoderBlock
+from .registry_ffn import unknown_family
 from .sentence_files import encoder_place
 
 # Fields that say where a model comes from or what it gives out, and not what it computes.
@@ -89,6 +91,8 @@ def verify(
     raw_config = read_raw_config(source, {**hub_kwargs, "family": family})
     its_family = family_of_config(raw_config)
     if its_family is None:
+        if raw_config.get("model_type") not in NATIVE_MODEL_TYPES:
+            raise unknown_family(str(source), raw_config.get("model_type"))
         raise ValueError(f"'{source}' is one of ours already; verify takes the checkpoint that it was converted from")
     if model is None:
         model_class = model_class_for(source, family=family, **hub_kwargs)

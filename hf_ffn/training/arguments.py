@@ -245,11 +245,6 @@ class TrainingArguments:
         steps = str(self.checkpointing_steps)
         if self.checkpointing_steps not in (None, "epoch") and not (steps.isdecimal() and int(steps)):
             raise ValueError(f"checkpointing_steps='{steps}' must be a number of steps, or epoch")
-        if self.max_train_steps is not None and self.num_warmup_steps > self.max_train_steps:
-            raise ValueError(
-                f"num_warmup_steps={self.num_warmup_steps} exceeds max_train_steps={self.max_train_steps}: the "
-                f"learning rate would not come to its height"
-            )
         if self.overwrite_output_dir and self.resume_from_checkpoint:
             raise ValueError("overwrite_output_dir would delete what resume_from_checkpoint is to go on from")
 

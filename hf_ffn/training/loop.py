@@ -102,9 +102,10 @@ class Trainer:
         )
         self.total_steps = self.count_steps()
         if args.num_warmup_steps > self.total_steps:
-            raise ValueError(
+            # No error: whoever tries a few steps of a longer run leaves its arguments as they are.
+            self.say(
                 f"num_warmup_steps={args.num_warmup_steps} exceeds the {self.total_steps} steps of this run: the "
-                f"learning rate would not come to its height"
+                f"learning rate will not come to its height"
             )
         self.best_metric, self.greater_is_better = metric_for_best(data.task, args.metric_for_best_model, data.labels)
 

@@ -188,9 +188,10 @@ def test_a_run_that_is_made_longer_goes_on_at_the_rates_of_a_long_one(tmp_path: 
     assert rates[0][7] > 0.01
 
 
-def test_a_warm_up_longer_than_the_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="num_warmup_steps=99 exceeds the 6 steps of this run"):
-        trained(tmp_path, "regression", 4, 1, max_train_steps=None, num_train_epochs=1, num_warmup_steps=99)
+def test_a_warm_up_longer_than_the_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(tmp_path, "regression", 4, 1, max_train_steps=None, num_train_epochs=1, num_warmup_steps=99)
+    assert run.progress.step == 6
+    assert "num_warmup_steps=99 exceeds the 6 steps of this run" in capsys.readouterr().err
 
 
 # Sorted by length, a step's first half has padding and its second half has none.
