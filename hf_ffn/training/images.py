@@ -220,7 +220,10 @@ def check_image(row: dict[str, Any], column: str, state: str) -> dict[str, Any]:
     image = row[column]
     if image is None:
         return {"checksum": 0, "problem": looked_at(image)[0], "remarks": ""}
-    content = image["bytes"] if image["bytes"] is not None else Path(image["path"]).read_bytes()
+    try:
+        content = image["bytes"] if image["bytes"] is not None else Path(image["path"]).read_bytes()
+    except OSError as error:
+        return {"checksum": 0, "problem": f"a broken image '{image['path']}' ({error.strerror})", "remarks": ""}
     problem, _, remarks = looked_at({**image, "bytes": content})
     return {"checksum": zlib.crc32(content), "problem": problem or "", "remarks": ";".join(remarks)}
 

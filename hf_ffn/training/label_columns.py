@@ -13,6 +13,7 @@ from datasets import ClassLabel, Dataset, Value
 from transformers.utils import logging
 
 from .sources import Split
+from .tables import NO_NUMBER
 
 logger = logging.get_logger(__name__)
 
@@ -67,7 +68,8 @@ class LabelColumn:
         # A list that names no single class stays, and is no label of one.
         if self.flags:
             flags = flags_in(value)
-            return self.flags[flags.index(True)] if flags.count(True) == 1 and len(flags) == len(self.flags) else value
+            one = flags.count(True) == 1 and None not in flags and len(flags) == len(self.flags)
+            return self.flags[flags.index(True)] if one else value
         return value[0] if len(value) == 1 else value
 
     def name_of(self, value: Any) -> str:
@@ -76,7 +78,9 @@ class LabelColumn:
             return self.feature.int2str(value)
         if isinstance(value, (float, Decimal)) and value % 1 == 0:
             return str(int(value))
-        return str(value).strip().split(".")[0] if self.cells == "whole" else str(value)
+        text = str(value).strip()
+        # A stream may hold others than those that the decision was made by.
+        return text.split(".")[0] if self.cells == "whole" and WHOLE.fullmatch(text) else str(value)
 
     def names_in(self, value: Any) -> list[str]:
         """The names in one row's label; none where numbers are predicted."""
@@ -224,6 +228,11 @@ def listed(cell: str) -> Any:
 def written(cells: Iterable[str | None]) -> str:
     """What the cells of a column of a file without types hold, if they all do: list, whole, fraction, or else text."""
     kinds = {kind_of(cell) for cell in cells if cell is not None}
+    if "fraction" in kinds:
+        # Beside numbers with a fraction, "NA" is a missing one and no name of a class.
+        kinds.discard("none")
+    elif "none" in kinds:
+        kinds = kinds - {"none"} | {"text"}
     if kinds == {"list"} or kinds == {"whole"}:
         return kinds.pop()
     # 01 beside 1 is a name. What has a fraction is none, however it is written.
@@ -238,8 +247,10 @@ def are_lists(cells: Iterable[str | None]) -> bool:
 
 
 def kind_of(cell: str) -> str:
-    """What one cell holds: list, whole, fraction, number (whole in another spelling) or text."""
+    """What one cell holds: list, whole, fraction, number (whole in another spelling), none (of a number) or text."""
     cell = cell.strip()
+    if cell.lower() in NO_NUMBER:
+        return "none"
     if cell.startswith("[") and (PRINTED_ARRAY.fullmatch(cell) or isinstance(listed(cell), list)):
         return "list"
     if WHOLE.fullmatch(cell):
@@ -373,7 +384,7 @@ def flags_of(label: LabelColumn, splits: Sequence[Split], known: Sequence[str]) 
             value = stored_in(row, column.columns, column.cells)
             if column.is_missing(value):
                 continue
-            if not isinstance(value, list) or not all(each == 0 or each == 1 for each in value):
+            if not isinstance(value, list) or None in flags_in(value):
                 return ()
             lengths.add(len(value))
             single = single and all(isinstance(each, (bool, float)) for each in value)

@@ -17,7 +17,7 @@ from .arguments import DataArguments
 from .embedded import EMBEDDED
 from .files import TableFile, existing, find_files
 from .folders import TABLES, load_listed, load_pictures
-from .tables import EMPTY_IS_MISSING, FLAGS, lay_out, reading_options
+from .tables import EMPTY_IS_MISSING, FLAGS, NO_NUMBER, lay_out, reading_options
 
 VALIDATION_SPLITS = ("validation", "valid", "dev", "validation_matched")
 logger = logging.get_logger(__name__)
@@ -202,6 +202,10 @@ def load_id(args: DataArguments) -> tuple[Split, Split | None]:
     untyped = bool(options) and builder.info.features is None  # its card may declare them
     if untyped:
         options["features"] = cells_as_texts(name, *where, **options)
+    elif options:
+        # Told to the reader too, which else would take 01 for 1 before the cells become texts.
+        options["features"] = builder.info.features
+        options["na_values"] = {column: missing_words(kind) for column, kind in builder.info.features.items()}
     if folder.is_dir() and builder.info.builder_name == "imagefolder":
         logger.warning(f"{name}: load_dataset leaves out files that are no pictures to it; --train_dir names them")
     parts = load(name, *where, streaming=args.streaming, **options)
@@ -215,6 +219,12 @@ def load_id(args: DataArguments) -> tuple[Split, Split | None]:
                 rows = Dataset.from_list(list(itertools.islice(rows, args.max_eval_samples)), features=rows.features)
             return train, Split(rows, f"{part} of '{args.dataset_name}'", untyped=untyped)
     return train, None
+
+
+def missing_words(feature: Any) -> list[str]:
+    """How CSV writes that a cell of this type is missing: of a number or a truth value, also in words."""
+    is_text = not isinstance(feature, datasets.Value) or "string" in feature.dtype
+    return [""] if is_text else ["", *(word for each in NO_NUMBER for word in (each, each.upper())), "NaN", "None"]
 
 
 def load(what: str, *args: Any, loader: Callable[..., Any] = load_dataset, **kwargs: Any) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from transformers.utils import logging
 
 from .arguments import DataArguments
@@ -26,7 +27,11 @@ FLAGS = {"delimiter": ("csv",), "quoting": ("csv",), "encoding": ("csv", "json")
 OTHER_DELIMITERS = ";\t|,"
 # Only an empty cell is a missing one: a label or a text may well be "NA", "None" or "null".
 EMPTY_IS_MISSING = {"keep_default_na": False, "na_values": [""]}
+# What stands for a number that is missing; in small letters.
+NO_NUMBER = ("na", "n/a", "nan", "null", "none")
 BREAK = re.compile("[\\r\\n]")
+# What parts the types of two files' columns and is no matter: how many bytes a number or a text's length takes.
+SIZES_IN_TYPES = re.compile(r"(?<=')(?:u?int|float)\d+(?=')|large_(?=string)")
 
 
 def reading_options(files: Sequence[TableFile], args: DataArguments) -> dict[str, Any]:
@@ -70,18 +75,34 @@ def lay_out(files: Sequence[TableFile], args: DataArguments, options: dict[str, 
     """
     folder = Path(datasets.config.HF_DATASETS_CACHE) / "hf_ffn_files"
     folder.mkdir(parents=True, exist_ok=True)
-    laid, digests, headers = [], [], []
+    laid, digests, headers, types = [], [], [], []
     for file in files:
         rows = rows_of_document(file, args.field) if file.format == "json" else None
         if file.format == "csv":
             headers.append(check_csv(file, options["sep"], options["quoting"]))
             if sorted(headers[-1]) != sorted(headers[0]):
                 raise ValueError(f"'{file.path}' has other columns than '{files[0].path}': {', '.join(headers[-1])}")
+        if file.format == "parquet":
+            types.append(column_types(file.path))
+            if types[-1] != types[0]:
+                different = sorted(name for name, _ in set(types[-1].items()) ^ set(types[0].items()))
+                raise ValueError(
+                    f"'{file.path}' has other columns than '{files[0].path}', or of other types: {different[0]}"
+                )
         digests.append(file.digest())
         how = json.dumps([digests[-1], file.encoding, args.field, options])
         laid.append(folder / (hashlib.sha256(how.encode()).hexdigest() + file.ending))
         put(laid[-1], file, rows)
     return laid, hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def column_types(path: Path) -> dict[str, str]:
+    """The types of a parquet file's columns, numbers of any size being one; classes with their names, in order.
+
+    `datasets` reads all files by the types of the first, and would take class 0 of another for its own.
+    """
+    features = datasets.Features.from_arrow_schema(pq.read_schema(path))
+    return {name: SIZES_IN_TYPES.sub("", str(feature)) for name, feature in features.items()}
 
 
 def put(target: Path, file: TableFile, rows: list[Any] | None) -> None:

@@ -177,6 +177,21 @@ def test_a_broken_image_is_named_or_skipped(folder: Path, messages: pytest.LogCa
     assert "cat/5.png" in messages.text
 
 
+def test_a_picture_that_a_table_names_and_is_not_there_is_named_or_skipped(
+    folder: Path, tmp_path: Path, messages: pytest.LogCaptureFixture
+) -> None:
+    pictures = sorted(map(str, folder.rglob("*.png")))
+    pictures[3] = str(folder / "cat" / "gone.png")
+    rows = [f"{path},{Path(path).parent.name}\n" for path in pictures]
+    (tmp_path / "list.csv").write_text("image,label\n" + "".join(rows))
+    args: dict[str, Any] = {"train_file": str(tmp_path / "list.csv")}
+    with pytest.raises(ValueError, match=r"a broken image '.*gone.png' \(No such file.*\) in row 3 "):
+        load_image_data(DataArguments(**args), None, seed=1, image_size=8)
+    data = load_image_data(DataArguments(**args, on_bad_sample="skip"), None, seed=1, image_size=8)
+    assert "gone.png" in messages.text
+    assert len(data.train) + len(data.evaluation) == 11  # type: ignore[arg-type]
+
+
 def test_what_is_done_to_images_is_counted_and_said(folder: Path, messages: pytest.LogCaptureFixture) -> None:
     Image.new("RGBA", (8, 8)).save(folder / "cat" / "1.png")
     Image.new("LA", (8, 8)).save(folder / "cat" / "3.png")

@@ -39,6 +39,7 @@ def learnt(data: TaskData) -> dict[int, Any]:
     [
         ([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]], "multi-label", ["0", "1", "2"], [[0, 1, 1], [1, 0, 0]]),
         ([[0, 1], [1, 1], [0, 0]], "multi-label", ["0", "1"], [[0, 1], [1, 1], [0, 0]]),
+        ([["0", "1"], ["1", "0"], ["1", "1"]], "multi-label", ["0", "1"], [[0, 1], [1, 0], [1, 1]]),
         ([[False, True, True], [True, False, False]], "multi-label", ["0", "1", "2"], [[0, 1, 1], [1, 0, 0]]),
         ([[1.0], [0.0]], "multi-label", ["0"], [[1], [0]]),
         ([[0, 2], [1], []], "multi-label", ["0", "1", "2"], [[1, 0, 1], [0, 1, 0], [0, 0, 0]]),
@@ -89,6 +90,7 @@ def test_labels_of_every_type_are_what_they_are_called(
         (["0.5", "2", "-1e1"], "regression", None, [0.5, 2.0, -10.0]),
         (["[0, 1, 1]", "[1, 0, 0]"], "multi-label", ["0", "1", "2"], [[0, 1, 1], [1, 0, 0]]),
         (["['a', 'b']", "[]"], "multi-label", ["a", "b"], [[1, 1], [0, 0]]),
+        (["['0', '1']", "['1', '1']"], "multi-label", ["0", "1"], [[0, 1], [1, 1]]),
         (["[NEG]", "[POS]"], "single-label", ["[NEG]", "[POS]"], [0, 1]),
     ],
     ids=repr,
@@ -125,6 +127,52 @@ def test_a_missing_cell_makes_no_numbers_of_classes_and_is_named(load: Load) -> 
         load("text,label\ngood,1.0\nbad,0.0\nfilm,\n" + "good,1.0\n" * 9, name="train.csv")
     with pytest.raises(ValueError, match=r"no label in column 'threat' in row 1 \(counted"):
         load("text,toxic,threat\ngood,0,1\nbad,1,\n", name="train.csv", label_column="toxic,threat")
+
+
+def test_a_missing_number_is_no_class_and_is_named(load: Load) -> None:
+    with pytest.raises(ValueError, match=r"a label that is not a number \('NA'\) in row 2 \(counted"):
+        load("text,label\ngood,0.5\nbad,2\nfilm,NA\n" + "good,1.25\n" * 9, name="train.csv")
+
+
+def test_several_columns_of_one_class_hide_no_cell_that_is_neither(load: Load) -> None:
+    for cells in ("1,2,0", "1,,0"):
+        table = f"text,cat,dog,cow\n{'good,0,1,0' + chr(10)}{'film,' + cells + chr(10)}" + "good,1,0,0\n" * 9
+        with pytest.raises(ValueError, match=r"in row 1 \(counted"):
+            load(table, name="train.csv", label_column="cat,dog,cow", task="single-label")
+
+
+def test_what_is_no_class_in_a_stream_is_not_cut_to_one(load: Load) -> None:
+    table = "text,label\n" + "good,1\nbad,2\n" * 6
+    stream: Any = load(table + "film,1.5\n", table, name="train.csv", streaming=True).train
+    with pytest.raises(ValueError, match=r"label '1\.5' is not one of 1, 2, in row 12"):
+        list(map(stream.prepare, stream))
+
+
+def test_the_types_of_a_sets_card_hold_for_its_csv(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    types = "".join(f"  - name: {name}\n    dtype: {dtype}\n" for name, dtype in
+                    {"text": "string", "label": "string", "score": "float64"}.items())  # fmt: skip
+    (folder / "README.md").write_text(f"---\ndataset_info:\n  features:\n{types}---\n")
+    cells = [("01", "0.5"), ("1", "NA"), ("NA", "nan")]
+    (folder / "train.csv").write_text(
+        "text,label,score\n" + "".join(f"good film,{label},{score}\n" for label, score in cells * 6)
+    )
+    data = load_text_data(DataArguments(dataset_name=str(folder)), tokenizer, seed=1)
+    assert data.labels == ["01", "1", "NA"]
+
+
+def test_files_that_number_their_classes_otherwise_are_refused(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    for name, classes in {"a": ["neg", "pos"], "b": ["neg", "pos"], "c": ["pos", "neg"]}.items():
+        types = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)})
+        table = {"text": ["good film"] * 10, "label": [0, 1] * 5}
+        datasets.Dataset.from_dict(table, features=types).to_parquet(tmp_path / f"{name}.parquet")
+    files = [str(tmp_path / f"{name}.parquet") for name in "abc"]
+    assert load_text_data(DataArguments(train_file=files[:2]), tokenizer, seed=1).labels == ["neg", "pos"]
+    with pytest.raises(ValueError, match=r"c.parquet' has other columns than '.*a.parquet', or of other types: label"):
+        load_text_data(DataArguments(train_file=files), tokenizer, seed=1)
 
 
 def test_a_fraction_in_either_part_makes_both_numbers(load: Load) -> None:
@@ -358,6 +406,9 @@ def test_classes_of_images_are_named_as_they_are_written(source: str, tmp_path: 
         (["1e3", "2"], "text"),
         (["1.5", "01"], "fraction"),
         (["1.5", "high"], "text"),
+        (["1.5", "NA"], "fraction"),
+        (["1", "NA"], "text"),
+        (["NA", "None"], "text"),
         (["[1]", "1"], "text"),
         (["[1, 2]", "[]"], "list"),
         ([], "text"),
