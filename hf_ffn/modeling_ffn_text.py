@@ -295,7 +295,7 @@ class FFNForMaskedLM(FFNTextPreTrainedModel):
         loss = None
         if labels is not None:
             if packing is not None:
-                labels = packing.pack(labels.unsqueeze(-1)).squeeze(-1)
+                labels = packing.pack(labels.reshape(packing.shape).unsqueeze(-1)).squeeze(-1)
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
         if packing is not None:
             logits = packing.unpack(logits)

@@ -85,7 +85,8 @@ class Packing:
         """Put `(1, tokens, size)` back to `(batch, sequence, size)`, with zeros at padding."""
         batch_size, length = self.shape
         padded = states.new_zeros(batch_size * length, states.shape[-1])
-        return padded.index_copy(0, self.indices.to(states.device), states[0]).view(batch_size, length, -1)
+        # In place: of a large vocabulary's logits a copy would be as much memory again.
+        return padded.index_copy_(0, self.indices.to(states.device), states[0]).view(batch_size, length, -1)
 
     def within_sequences(self, attention: Callable, implementation: str) -> Callable:
         """Make an attention back end work within each sequence of `(1, heads, tokens, head_dim)`.
@@ -222,34 +223,37 @@ def packing_for(
         unpad: `"auto"`, `"always"` or `"never"`.
         training: whether the model is being trained.
         first_place_is_read: whether a pooler or a head reads each row's first place, be it a token or not.
-        labels: of tokens, `(batch, sequence)`; -100 counts for nothing.
+        labels: of tokens, `(batch, sequence)` or flat; -100 counts for nothing.
         kwargs: what the caller asked for beside.
     """
     if unpad == "never" or attention_mask is None or attention_mask.dim() != 2 or is_tracing(inputs):
         return None
     asked = [name for name in ("output_attentions", "output_hidden_states") if kwargs.get(name, getattr(config, name))]
     # Stochastic depth decides for whole rows, which a packed batch does not have.
-    if asked or kwargs.get("is_causal") or (training and config.drop_path_rate > 0):
+    causal = kwargs.get("is_causal", getattr(config, "is_causal", None))
+    if asked or causal or (training and config.drop_path_rate > 0):
         return None
     implementation = config._attn_implementation or "sdpa"
     if implementation not in ("eager", "sdpa", "flex_attention") and "flash" not in implementation:
         return None
+    on_cpu = inputs.device.type == "cpu"
+    # On a GPU a call a sequence is slower than computing padding.
+    if unpad == "auto" and implementation in ("eager", "sdpa") and not on_cpu:
+        return None
     real = attention_mask != 0
     tokens = int(real.sum())
-    # A loss that counts padding needs what padding becomes.
-    if labels is not None and labels.shape == real.shape and bool((~real & (labels != -100)).any()):
-        return None
     if unpad == "auto":
-        on_cpu = inputs.device.type == "cpu"
-        # On a GPU a call a sequence is slower than computing padding.
-        if implementation in ("eager", "sdpa") and not on_cpu:
-            return None
         # For CPU torch (2.13) fails to compile it anew where padded and packed batches come in turn.
         if implementation == "flex_attention" and on_cpu:
             return None
         # What is read must be the same, even where that is padding.
         changed = first_place_is_read and not bool(real[:, 0].all())
         if changed or tokens > (1 - LEAST_PADDING) * real.numel():
+            return None
+    # A loss that counts padding needs what padding becomes. (Losses take labels of any shape, from any device.)
+    if labels is not None and labels.numel() == real.numel():
+        counted = labels.reshape(real.shape).to(real.device) != -100
+        if bool((~real & counted).any()):
             return None
     return Packing.of(attention_mask) if tokens > 0 else None
 

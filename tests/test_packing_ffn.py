@@ -174,8 +174,12 @@ def test_labels_at_padding_count_as_they_do_with_padding(name: str, unpad: str) 
     labels = inputs["input_ids"] % model.config.num_labels
     expected = model(**inputs, labels=labels, unpad="never").loss
     assert torch.equal(model(**inputs, labels=labels, unpad=unpad).loss, expected)
+    assert torch.equal(model(**inputs, labels=labels.flatten(), unpad=unpad).loss, expected)
     ignored = labels.masked_fill(inputs["attention_mask"] == 0, -100)
-    assert not torch.allclose(model(**inputs, labels=ignored).loss, expected, atol=1e-3)
+    found = model(**inputs, labels=ignored, unpad=unpad).loss
+    assert not torch.allclose(found, expected, atol=1e-3)
+    # Losses take them flat as well.
+    assert torch.equal(model(**inputs, labels=ignored.flatten(), unpad=unpad).loss, found)
 
 
 def test_flash_attention_gets_the_bounds_of_the_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
