@@ -132,8 +132,8 @@ def check_config_file(source: str | os.PathLike, kwargs: dict[str, Any]) -> None
         "label2id": (dict, 'an object like {"no": 0, "yes": 1}'),
         "num_labels": (int, "a whole number"),
         "auto_map": (dict, "an object"),
-        "dtype": (str, "the name of one of torch's types"),
-        "torch_dtype": (str, "the name of one of torch's types"),
+        "dtype": (str, "the name of one of torch's types, as float32"),
+        "torch_dtype": (str, "the name of one of torch's types, as float32"),
     }
     for key, (kind, words) in sound.items():
         value = config_dict.get(key)
@@ -143,7 +143,7 @@ def check_config_file(source: str | os.PathLike, kwargs: dict[str, Any]) -> None
         elif ok and key == "id2label":
             ok = all(re.fullmatch(r"-?\d+", index) for index in value or ())
         elif ok and key.endswith("dtype") and value is not None:
-            ok = isinstance(getattr(torch, value.removeprefix("torch."), None), torch.dtype)
+            ok = isinstance(getattr(torch, value, None), torch.dtype)
         if not ok:
             raise ValueError(f"'{path}': {key}={str(value)[:80]!r} must be {words}")
 
@@ -247,7 +247,9 @@ def open_tensors(path: str) -> Iterator[tuple[list[str], Callable[[str], torch.T
         raise unreadable(path, error) from error
     if not isinstance(state_dict, dict):
         raise ValueError(f"'{path}' holds a {type(state_dict).__name__}, where a dictionary of tensors is expected")
-    yield [name for name in state_dict if isinstance(name, str)], state_dict.__getitem__
+    # What training left beside them (a step's number) is none.
+    names = [name for name, value in state_dict.items() if isinstance(name, str) and torch.is_tensor(value)]
+    yield names, state_dict.__getitem__
 
 
 def open_safetensors(path: str) -> Any:

@@ -5,6 +5,7 @@ This file travels with every saved checkpoint, so it imports only torch, transfo
 
 import contextlib
 import copy
+import inspect
 import logging as python_logging
 import os
 import re
@@ -44,6 +45,7 @@ class LoadingReport:
     Attributes:
         source: where the checkpoint came from.
         family: the family it was converted from; None for a native one.
+        is_folder: whether it came from a folder, and not from the Hub.
         new: modules of the model that the checkpoint lacks, newly made.
         left_out: modules that the model could have had, left out as the checkpoint lacks them.
         unused: tensors of the checkpoint that the model has no place for, by their names here, with the reason.
@@ -52,6 +54,7 @@ class LoadingReport:
 
     source: str
     family: str | None = None
+    is_folder: bool = False
     new: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     unused: dict[str, str] = field(default_factory=dict)
@@ -125,9 +128,10 @@ def load_model(
         assert source is not None
         return stored_tensors(source, kwargs, mapping, names)
 
-    report = LoadingReport(source=str(source), family=family.name if family else None)
+    is_folder = source is not None and os.path.isdir(source)
+    report = LoadingReport(source=str(source), family=family.name if family else None, is_folder=is_folder)
     report.notes += settle_ties(model, info["missing_keys"], stated)
-    report.new += begin_own(model, info["missing_keys"], model_args)
+    report.new += begin_own(model, info["missing_keys"], model_args, own_keywords(model_class, kwargs))
     resized = judge(model, info, report, family, stated, tolerate_mismatch)
     if stated and all(isinstance(getattr(model, name, None), torch.nn.Linear) for name in model._label_modules):
         align_labels(model, labels_of(stated), report, stored, resized, tolerate_mismatch)
@@ -145,7 +149,15 @@ def library_class(model_class: type[PreTrainedModel]) -> type[PreTrainedModel]:
     return next(each for each in model_class.__mro__ if each.__module__.rpartition(".")[2] in files)
 
 
-def begin_own(model: PreTrainedModel, missing: set[str], model_args: tuple[Any, ...]) -> list[str]:
+def own_keywords(model_class: type[PreTrainedModel], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Those of the loader's keywords that the model's own `__init__` takes."""
+    parameters = inspect.signature(model_class.__init__).parameters
+    return {name: value for name, value in kwargs.items() if name in parameters and name not in ("self", "config")}
+
+
+def begin_own(
+    model: PreTrainedModel, missing: set[str], model_args: tuple[Any, ...], keywords: dict[str, Any]
+) -> list[str]:
     """Give what a subclass adds, and the checkpoint lacks, the values that its own code begins with.
 
     transformers' loader leaves parameters that `_init_weights` does not know as they lay in memory, and buffers too.
@@ -154,6 +166,7 @@ def begin_own(model: PreTrainedModel, missing: set[str], model_args: tuple[Any, 
         model: just loaded.
         missing: parameters that the checkpoint lacks; those that are set here are taken out.
         model_args: the model was made with.
+        keywords: the same, by name.
 
     Returns:
         The modules and parameters that were set.
@@ -162,11 +175,12 @@ def begin_own(model: PreTrainedModel, missing: set[str], model_args: tuple[Any, 
     if base is type(model):
         return []
     names = tensor_names(model)
+    of_ours, prefix = base, ""
     if base.__name__.endswith("PreTrainedModel"):
-        known = {name for name in names if name.startswith(f"{base.base_model_prefix}.")}
-    else:
-        with torch.device("meta"):
-            known = tensor_names(base(copy.deepcopy(model.config)))
+        # A head of somebody's own, around an encoder of ours or one that was derived from it
+        of_ours, prefix = library_class(type(model.base_model)), f"{base.base_model_prefix}."
+    with torch.device("meta"):
+        known = {f"{prefix}{name}" for name in tensor_names(of_ours(copy.deepcopy(model.config)))}
     added: dict[str, set[str]] = {}
     for name in names - known:
         parts = name.split(".")
@@ -176,13 +190,15 @@ def begin_own(model: PreTrainedModel, missing: set[str], model_args: tuple[Any, 
     unsaved = names - model.state_dict().keys()
     # Half of what belongs together is a fault, which is left for `judge`.
     absent = {top: each for top, each in added.items() if each <= missing | unsaved}
-    if not absent:
+    # What is never saved begins anew each time.
+    to_set = set().union(*absent.values()) | (set().union(*added.values()) & unsaved)
+    if not to_set:
         return []
-    fresh = type(model)(copy.deepcopy(model.config), *model_args)
+    fresh = type(model)(copy.deepcopy(model.config), *model_args, **keywords)
     with torch.no_grad():
-        for name in set().union(*absent.values()):
+        for name in to_set:
             model.get_parameter_or_buffer(name).copy_(fresh.get_parameter_or_buffer(name))
-    missing -= set().union(*absent.values())
+    missing -= to_set
     return sorted(top for top, each in absent.items() if not each <= unsaved)
 
 

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from .configuration_ffn import FFNConfig, height_and_width
 from .configuration_ffn_block import NATIVE_MODEL_TYPES
 from .grids_ffn import WindowPositionBias
+from .ties_ffn import untie
 
 # Tables with a row for each id, by the field that counts them.
 TABLES = {
@@ -124,6 +125,9 @@ def resize_table(model: PreTrainedModel, name: str, size: int) -> str:
     table = getattr(model.base_model.embeddings, TABLES[name])
     old_size = getattr(model.config, name)
     if name == "vocab_size":
+        if model.config.tie_word_embeddings and (model._tied_weights_keys or {}).keys() - model.all_tied_weights_keys:
+            # The checkpoint holds a decoder of its own, which transformers would tie as it resizes.
+            untie(model)
         model.resize_token_embeddings(size)
     elif table is not None:
         model._get_resized_embeddings(table, size)

@@ -18,12 +18,20 @@ from tiny import drop, rewrite, telling_model
 Save = Callable[..., Path]
 
 
+class Scaled(nn.Linear):
+    """A linear layer with a factor that is never saved."""
+
+    def __init__(self, size: int, outputs: int) -> None:
+        super().__init__(size, outputs)
+        self.register_buffer("factor", torch.full((outputs,), 8.0), persistent=False)
+
+
 class WithHead(FFNForSequenceClassification):
     """A second head, a factor of its own, adapters in the blocks, and buffers that are saved and not."""
 
     def __init__(self, config: FFNTextConfig) -> None:
         super().__init__(config)
-        self.second = nn.Sequential(nn.Linear(config.hidden_size, 7), nn.LayerNorm(7))
+        self.second = nn.Sequential(Scaled(config.hidden_size, 7), nn.LayerNorm(7))
         self.temperature = nn.Parameter(torch.full((3,), 0.25))
         for block in self.model.encoder.layers:
             block.adapter = nn.Linear(config.hidden_size, 2)
@@ -38,6 +46,8 @@ class OfEncoder(FFNTextPreTrainedModel):
     def __init__(self, config: FFNTextConfig) -> None:
         super().__init__(config)
         self.model = FFNTextModel(config)
+        for block in self.model.encoder.layers:
+            block.adapter = Scaled(config.hidden_size, 2)
         self.score = nn.Linear(config.hidden_size, 1)
         self.weights = nn.Parameter(torch.linspace(0, 1, 5))
         self.post_init()
@@ -77,6 +87,7 @@ def test_what_a_subclass_adds_begins_as_its_code_says(
     again = WithHead.from_pretrained(tmp_path / "own")
     assert again.loading_report.new == []
     assert again.scale.tolist() == [8, 8]
+    assert again.second[0].factor.tolist() == [8] * 7
     for name, tensor in model.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name
 
@@ -101,9 +112,11 @@ def test_an_encoder_with_a_head_of_its_own(save_source: Save, theirs: str) -> No
     model = OfEncoder.from_pretrained(folder)
     for name, tensor in FFNTextModel.from_pretrained(folder).state_dict().items():
         assert torch.equal(model.state_dict()[f"model.{name}"], tensor), name
-    assert set(model.loading_report.new) == {"score", "weights"} | (
+    adapters = {f"model.encoder.layers.{layer}.adapter" for layer in range(3)}
+    assert set(model.loading_report.new) == {"score", "weights"} | adapters | (
         {"model.pooler"} if "MaskedLM" in theirs else set()
     )
+    assert all(block.adapter.factor.tolist() == [8, 8] for block in model.model.encoder.layers)
     assert torch.equal(model.weights, torch.linspace(0, 1, 5))
 
 
@@ -120,10 +133,13 @@ def test_names_are_those_of_the_class_that_it_was_derived_from(tmp_path: Path, n
 
 def test_what_takes_more_than_a_configuration(save_source: Save) -> None:
     class Sized(FFNVisionModel):
-        def __init__(self, config: Any, width: int) -> None:
+        def __init__(self, config: Any, width: int, start: float = 1.0) -> None:
             super().__init__(config)
-            self.extra = nn.Parameter(torch.ones(width))
+            self.extra = nn.Parameter(torch.full((width,), start))
             self.post_init()
 
-    model = Sized.from_pretrained(save_source("ViTModel"), 6)
+    folder = save_source("ViTModel")
+    model = Sized.from_pretrained(folder, 6)
     assert (model.extra.tolist(), model.loading_report.new) == ([1] * 6, ["extra"])
+    by_name = Sized.from_pretrained(folder, width=5, start=0.5)
+    assert (by_name.extra.tolist(), by_name.loading_report.new) == ([0.5] * 5, ["extra"])

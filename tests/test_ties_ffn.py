@@ -11,7 +11,7 @@ from hf_ffn.modeling_ffn import FFNPreTrainedModel
 
 from families import ROWS, Row
 from families.rows import source_class
-from tiny import ffn_model, telling_model, to_bin
+from tiny import ffn_model, rewrite_config, telling_model, to_bin
 
 EMBEDDINGS = "model.embeddings.word_embeddings.weight"
 DECODER = "lm_head.decoder.weight"
@@ -88,6 +88,17 @@ def test_two_different_tensors_are_not_tied_on_request(tmp_path: Path, row: Row)
         assert torch.equal(model.state_dict()[name], tensor), name
     report = verify(tmp_path, model, attn_implementations=("eager",))
     assert report.ok, report
+
+
+def test_a_decoder_of_its_own_survives_a_growing_vocabulary(tmp_path: Path) -> None:
+    save(MASKED_LM[0], tmp_path, tied=False)
+    before = FFNForMaskedLM.from_pretrained(tmp_path)
+    # As files have it that say nothing, or what is not so
+    rewrite_config(tmp_path, tie_word_embeddings=True)
+    size = before.config.vocab_size
+    grown = FFNForMaskedLM.from_pretrained(tmp_path, vocab_size=size + 3)
+    for name in (DECODER, "model.embeddings.word_embeddings.weight"):
+        assert torch.equal(grown.state_dict()[name][:size], before.state_dict()[name]), name
 
 
 def test_an_encoder_gets_a_new_untied_head(tmp_path: Path) -> None:
