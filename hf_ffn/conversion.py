@@ -310,8 +310,11 @@ def copy_companions(
         readable: leave behind a tokenizer that cannot be read here, for want of a package.
         hub_kwargs: `revision`, `token`, `cache_dir`, `subfolder`…
     """
-    if str(source) and not can_be_found(source):
+    report = getattr(model, "loading_report", None)
+    was_folder = report is not None and report.is_folder and report.source == str(source)
+    if str(source) and (not can_be_found(source) or (was_folder and not os.path.isdir(source))):
         logger.warning(f"'{source}' is there no more, so that what lay beside its weights does not come along")
+        source = ""
     copy_tokenizer(model.config, source, folder, readable=readable, **hub_kwargs)
     copy_image_processor(model.config, source, folder, **hub_kwargs)
     modules = modules_for(model, source, **hub_kwargs)

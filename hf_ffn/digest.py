@@ -46,8 +46,9 @@ def model_digest(source: str | os.PathLike, **hub_kwargs: Any) -> str:
     paths = weight_files(source, hub_kwargs)
     if not paths:
         raise FileNotFoundError(f"'{source}' has no weights")
-    stated = config_class.from_dict(raw_config).to_diff_dict()
-    computed = {name: value for name, value in stated.items() if name not in _NOT_COMPUTED}
+    stated, usual = config_class.from_dict(raw_config).to_diff_dict(), config_class().to_dict()
+    # Without what is as usual, so that a field that is added later changes no digest.
+    computed = {n: value for n, value in stated.items() if n not in _NOT_COMPUTED and usual.get(n, ...) != value}
     digest = hashlib.sha256(json.dumps(computed, sort_keys=True, default=str).encode())
     with contextlib.ExitStack() as opened:
         readers: dict[str, Callable[[str], torch.Tensor]] = {}

@@ -86,8 +86,14 @@ class FFNImageProcessor(PilBackend):
         crop_size: SizeDict,
         image_mean: tuple[float, ...],
         crop_mode: str = "squash",
+        do_rescale: bool = True,
         **kwargs: Any,
     ) -> BatchFeature:
+        if not do_rescale:
+            raise ValueError(
+                "do_rescale=False: this image processor resizes bytes, as Pillow does, and scales them itself: leave "
+                "do_rescale out, and give images of 0 to 255, or of 0 to 1 as floats"
+            )
         prepared = []
         for image in images:
             if do_resize:
@@ -99,7 +105,8 @@ class FFNImageProcessor(PilBackend):
                 image = middle_of(image, crop_size.height, crop_size.width, border)
             prepared.append(image)
         done = {"do_resize": False, "do_center_crop": False, "size": size, "crop_size": crop_size}
-        return super()._preprocess(prepared, resample=resample, image_mean=image_mean, **done, **kwargs)
+        kept = {"resample": resample, "image_mean": image_mean, "do_rescale": do_rescale}
+        return super()._preprocess(prepared, **kept, **done, **kwargs)
 
 
 def resized_to(height: int, width: int, size: SizeDict, crop_mode: str) -> tuple[int, int]:

@@ -104,11 +104,14 @@ def with_type(content: dict[str, Any], model_type: str | None, path: str) -> dic
         # It may hold an image processor's file among others.
         inner = content.get("image_processor")
         return {**content, "image_processor": with_type(inner, model_type, "")} if isinstance(inner, dict) else content
-    old, is_image = str(content.get(TYPES[1]) or ""), model_type in IMAGE_PROCESSOR_MAPPING_NAMES
-    if content.get(TYPES[0]) or content.get("auto_map") or (old and not is_image):
+    is_image = model_type in IMAGE_PROCESSOR_MAPPING_NAMES
+    stated = str(content.get(TYPES[0]) or "")
+    # Some versions wrote the old class under the new name, beside the old one.
+    old = stated if stated.endswith("FeatureExtractor") else str(content.get(TYPES[1]) or "")
+    if content.get("auto_map") or (stated and stated != old) or (old and not is_image):
         return content
     if old:
-        rest = {name: value for name, value in content.items() if name != TYPES[1]}
+        rest = {name: value for name, value in content.items() if name not in TYPES}
         return {TYPES[0]: old.replace("FeatureExtractor", "ImageProcessor"), **rest}
     if model_type is not None and is_image:
         names = IMAGE_PROCESSOR_MAPPING_NAMES[model_type]

@@ -42,16 +42,14 @@ class SentenceModules:
         root: where modules.json lies on this machine.
         modules: its entries; the first is the encoder.
         settings: of the encoder; empty where it has none.
+        encoder_folder: where the encoder lies within the checkpoint; empty where it lies beside modules.json, as it
+            does since 2021.
     """
 
     root: Path
     modules: list[dict[str, Any]]
     settings: dict[str, Any]
-
-    @property
-    def encoder_folder(self) -> str:
-        """Where the encoder lies within the folder; empty for the folder itself, as it is since 2021."""
-        return str(self.modules[0]["path"])
+    encoder_folder: str
 
     @property
     def class_name(self) -> str | None:
@@ -102,24 +100,29 @@ def read_sentence_modules(source: str | os.PathLike, **hub_kwargs: Any) -> Sente
     Raises:
         ValueError: modules.json, or another file of these, is damaged; the message names it.
     """
+    given = PurePosixPath(hub_kwargs.get("subfolder") or "")
     where = {name: value for name, value in hub_keywords(hub_kwargs).items() if name != "subfolder"}
-    found = find_file(source, MODULES, where)
-    if found is None:
+    # In the folder itself, or above an encoder that lies within it
+    for above in (given, *given.parents):
+        found = find_file(source, MODULES, {**where, "subfolder": str(above)} if above.parts else where)
+        if found is not None:
+            break
+    else:
         return None
     modules = read_json(Path(found))
     if not (isinstance(modules, list) and modules and all(is_entry(module) for module in modules)):
         raise ValueError(f"'{found}' does not list modules, each with a type and a path within the folder")
-    if not os.path.isdir(source):
-        wanted = [f"{module['path']}/*" for module in modules if module["path"]]
-        hub_only = {name: value for name, value in where.items() if name != "proxies"}
-        snapshot_download(str(source), allow_patterns=[SETTINGS, *ENCODER_SETTINGS, *wanted], **hub_only)
-    if hub_kwargs.get("subfolder") not in (None, "", modules[0]["path"]):
+    if given not in (above, above / modules[0]["path"]):
         return None
+    if not os.path.isdir(source):
+        wanted = [SETTINGS, *ENCODER_SETTINGS, *(f"{module['path']}/*" for module in modules if module["path"])]
+        hub_only = {name: value for name, value in where.items() if name != "proxies"}
+        snapshot_download(str(source), allow_patterns=[str(above / name) for name in wanted], **hub_only)
     root, place = Path(found).parent, Path(found).parent / modules[0]["path"]
     settings: dict[str, Any] = next(
         (read_json(place / name) for name in ENCODER_SETTINGS if (place / name).is_file()), {}
     )
-    return SentenceModules(root, modules, settings)
+    return SentenceModules(root, modules, settings, str(above / modules[0]["path"]) if modules[0]["path"] else "")
 
 
 def is_entry(module: Any) -> bool:

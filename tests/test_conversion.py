@@ -191,6 +191,19 @@ def test_a_model_whose_folder_is_gone_is_exported_without_what_lay_beside(
     assert f"'{folder}' is there no more" in messages.text
 
 
+def test_a_folder_that_is_gone_is_not_looked_for_on_the_hub(
+    save_source: Save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: pytest.LogCaptureFixture
+) -> None:
+    add_tokenizer(save_source("BertModel", "runs/best"))
+    monkeypatch.chdir(tmp_path)
+    model = FFNTextModel.from_pretrained("runs/best")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    export_pretrained(model, tmp_path / "back")
+    assert (tmp_path / "back" / "model.safetensors").exists()
+    assert "'runs/best' is there no more" in messages.text
+
+
 def test_the_image_processor_comes_along_both_ways(save_source: Save, tmp_path: Path) -> None:
     folder = save_source("ViTModel")
     settings = {"image_processor_type": "ViTImageProcessor", "image_mean": [0.1, 0.2, 0.3], "size": {"height": 32}}

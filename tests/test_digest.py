@@ -69,6 +69,15 @@ def test_whatever_changes_what_is_computed_makes_another_model(tmp_path: Path, c
     assert model_digest(tmp_path) not in (before, norm)
 
 
+def test_a_field_that_is_as_usual_is_no_part_of_it(tmp_path: Path) -> None:
+    ffn_model("FFNTextModel").save_pretrained(tmp_path)
+    digest = model_digest(tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    assert content.pop("qkv_bias") is True
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    assert model_digest(tmp_path) == digest
+
+
 def test_a_picture_says_which_model_it_is_about(tmp_path: Path) -> None:
     for name in ("a.png", "a.pdf"):
         Figure().savefig(tmp_path / name, metadata=picture_texts(name, "f" * 64))

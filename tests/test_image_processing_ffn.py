@@ -139,13 +139,19 @@ def test_a_model_of_any_size_keeps_the_transforms_and_another_takes_its_own(
     model, _ = convert(source, tmp_path / "ours", check=False, family="timm" if dynamic else None)
     assert model.config.image_size == [32, 32]
     processor = AutoImageProcessor.from_pretrained(tmp_path / "ours")
-    assert processor(picture(60, 50), return_tensors="pt")["pixel_values"].shape == (1, 3, cut, cut)
+    inputs = processor(picture(60, 50), return_tensors="pt")
+    assert inputs["pixel_values"].shape == (1, 3, cut, cut)
+    assert model(**inputs).logits.shape == (1, model.num_labels)
 
 
-def test_transformers_own_class_is_written_where_it_does_the_same(tmp_path: Path) -> None:
-    convert(folder_of(tmp_path / "timm", (32, 32), crop_pct=1.0, crop_mode="squash"), tmp_path / "ours", check=False)
-    assert "ViTImageProcessor" in (tmp_path / "ours" / "preprocessor_config.json").read_text()
-    assert not (tmp_path / "ours" / "image_processing_ffn.py").exists()
+def test_pixels_that_are_to_stay_unscaled_are_refused(tmp_path: Path) -> None:
+    convert(folder_of(tmp_path / "timm", (32, 32), crop_pct=1.0), tmp_path / "ours", check=False)
+    processor = AutoImageProcessor.from_pretrained(tmp_path / "ours")
+    scaled = np.asarray(picture(40, 40), dtype=np.float32) / 255
+    expected = processor(picture(40, 40), return_tensors="pt")["pixel_values"]
+    assert torch.equal(processor(scaled, return_tensors="pt")["pixel_values"], expected)
+    with pytest.raises(ValueError, match="do_rescale=False: this image processor resizes bytes"):
+        processor(scaled, do_rescale=False, return_tensors="pt")
 
 
 @pytest.mark.parametrize(

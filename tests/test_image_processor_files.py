@@ -42,12 +42,20 @@ def pixels(folder: Path) -> np.ndarray:
     return AutoImageProcessor.from_pretrained(folder)(Image.fromarray(noise), return_tensors="np")["pixel_values"]
 
 
-@pytest.mark.parametrize("named", [{}, {"feature_extractor_type": "ViTFeatureExtractor"}])
+@pytest.mark.parametrize(
+    "named",
+    [
+        {},
+        {"feature_extractor_type": "ViTFeatureExtractor"},
+        {"feature_extractor_type": "ViTFeatureExtractor", "image_processor_type": "ViTFeatureExtractor"},
+    ],
+)
 def test_an_old_file_gets_its_class_and_gives_the_same_pixels_wherever_it_goes(
     tmp_path: Path, named: dict[str, str]
 ) -> None:
-    source = save_vit(tmp_path / "vit", **named, **OF_2021)
+    source = save_vit(tmp_path / "vit", **OF_2021)
     expected = pixels(source)
+    (source / FILE).write_text(json.dumps({**named, **OF_2021}))
     model, _ = convert(source, tmp_path / "ours")
     export_pretrained(model, tmp_path / "straight back")
     export_pretrained(FFNForImageClassification.from_pretrained(tmp_path / "ours"), tmp_path / "back")

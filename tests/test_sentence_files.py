@@ -138,6 +138,15 @@ def test_an_encoder_that_lies_in_a_folder_of_its_own_is_found(save_sentences: Ma
     torch.testing.assert_close(encoded(tmp_path / "ours"), expected, rtol=0, atol=1e-5)
     with pytest.raises(FileNotFoundError, match="the encoder is in its folder '0_Transformer'"):
         FFNTextModel.from_pretrained(source)
+    # The same as a folder within another checkpoint's, which is what subfolder= is for
+    convert(tmp_path, tmp_path / "within", subfolder=source.name)
+    torch.testing.assert_close(encoded(tmp_path / "within"), expected, rtol=0, atol=1e-5)
+
+
+def test_a_folder_within_another_keeps_its_modules(save_sentences: Make, tmp_path: Path) -> None:
+    expected = encoded(save_sentences(*PIPELINES["cls"](), folder="all/bge"))
+    convert(tmp_path / "all", tmp_path / "ours", subfolder="bge")
+    torch.testing.assert_close(encoded(tmp_path / "ours"), expected, rtol=0, atol=1e-5)
 
 
 def test_the_class_that_an_encoder_was_pretrained_with_is_not_its_own(

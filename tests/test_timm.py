@@ -377,6 +377,16 @@ def test_the_wrappers_configuration_names_classes_once_and_an_architecture_alway
     assert int(WIDTH * config.model_args["mlp_ratio"]) == 48
 
 
+def test_labels_that_were_given_later_go_back(tmp_path: Path) -> None:
+    folder = save(tmp_path / "timm", tensors())
+    model = FFNForImageClassification.from_pretrained(folder)
+    export_pretrained(model, tmp_path / "as it was")
+    assert (tmp_path / "as it was" / "config.json").read_text() == (folder / "config.json").read_text()
+    model.config.id2label = dict(enumerate("vwxyz"))
+    export_pretrained(model, tmp_path / "named")
+    assert json.loads((tmp_path / "named" / "config.json").read_text())["label_names"] == list("vwxyz")
+
+
 def test_labels_come_by_name_and_fewer_keep_the_first_rows(tmp_path: Path) -> None:
     names = ["ant", "bee", "cat", "dog", "elk"]
     arguments = {"num_heads": HEADS, "num_classes": 5}

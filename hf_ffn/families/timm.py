@@ -180,8 +180,10 @@ def stored_now(config: PreTrainedConfig, *, has_head: bool) -> dict[str, Any]:
             arguments[theirs] = dropout(config, ours)
     names = [config.id2label[index] for index in range(config.num_labels)]
     stated = numbered(told["label_names"])
-    if stated and (max(stated) >= len(names) or any(stated.get(i, f"LABEL_{i}") != n for i, n in enumerate(names))):
-        stored.pop("labels", None)
+    before = [stated.get(row, f"LABEL_{row}") for row in range(len(names))]
+    if has_head and (names != before or max(stated, default=0) >= len(names)):
+        for old in ("labels", "label_descriptions"):
+            stored.pop(old, None)
         stored["label_names"] = names
     size = height_and_width(config.image_size)
     resized = stated_size(told) not in (None, size)
@@ -257,6 +259,7 @@ def sizes(told: dict[str, Any], shapes: Shapes) -> dict[str, Any]:
         "embedding_norm": "norm_pre.weight" in shapes,
         "final_norm": "norm.weight" in shapes,
         "interpolation_antialias": True,
+        "interpolate_pos_encoding": bool(told["model_args"].get("dynamic_img_size")),
     }
 
 

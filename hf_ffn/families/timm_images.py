@@ -49,8 +49,6 @@ def image_processor(told: dict[str, Any], config: PreTrainedConfig) -> dict[str,
         "image_mean": for_channels(stated.get("mean") or MEAN, config.num_channels),
         "image_std": for_channels(stated.get("std") or STD, config.num_channels),
     }
-    if mode == "squash" and scaled == size and config.num_channels == 3:
-        return {"image_processor_type": "ViTImageProcessor", "do_convert_rgb": True, **common}
     return {
         "image_processor_type": "FFNImageProcessor",
         "auto_map": {"AutoImageProcessor": "image_processing_ffn.FFNImageProcessor"},

@@ -140,7 +140,7 @@ def gather(folder: Path, source: Path | None = None) -> Facts:
 def facts_folder(source: str | os.PathLike, hub_kwargs: dict[str, Any]) -> Path:
     """The folder on this machine in which a model's facts lie; those of a repository on the Hub are fetched."""
     if os.path.isdir(source):
-        return Path(source)
+        return Path(source, hub_kwargs.get("subfolder") or "")
     config = find_file(source, CONFIG_NAME, hub_kwargs)
     for name in (*JSON_FACTS, *PICTURES):
         find_file(source, name, hub_kwargs)
