@@ -25,6 +25,7 @@ from .checkpoint_ffn import (
     hub_keywords,
     open_tensors,
     read_raw_config,
+    read_shapes,
     refuse_unreadable_or_integer_weights,
     unreadable,
     weight_files,
@@ -32,7 +33,7 @@ from .checkpoint_ffn import (
 from .configuration_ffn_block import wrong_entry
 from .labels_ffn import align_labels, draw_anew, labels_of, with_sound_label_keywords
 from .registry_ffn import FOREIGN_FAMILIES, ForeignFamily
-from .resizing_ffn import hold_sizes_back, resize, take_extension
+from .resizing_ffn import TABLES, hold_sizes_back, resize, take_extension
 from .ties_ffn import settle_ties
 
 logger = logging.get_logger(__name__)
@@ -110,6 +111,7 @@ def load_model(
         register_checkpoint_conversion_mapping(config.model_type, mapping, overwrite=True)
     if source is not None:
         refuse_unreadable_or_integer_weights(weight_files(source, kwargs))
+        take_sizes_of_tables(config, wanted_sizes, weight_files(source, kwargs), mapping)
 
     with transformers_report_silenced():
         try:
@@ -141,6 +143,28 @@ def load_model(
     if str(report):
         logger.warning(f"{model_class.__name__} from '{source}':\n{report}")
     return (model, info) if want_info else model
+
+
+def take_sizes_of_tables(
+    config: PreTrainedConfig,
+    wanted: dict[str, Any],
+    files: list[str],
+    mapping: list[WeightTransform],
+) -> None:
+    """Load tables as they are wanted where the files have them so, and only config.json says otherwise.
+
+    Args:
+        config: to load with; changed in place.
+        wanted: from `hold_sizes_back`; loses what need not be resized.
+        files: of weights.
+        mapping: from names in the files to ours.
+    """
+    held = [name for name in TABLES if name in wanted]
+    shapes = {renamed(name, mapping): shape for name, shape in read_shapes(files).items()} if held else {}
+    for name in held:
+        rows = {shape[0] for key, shape in shapes.items() if key.endswith(f"embeddings.{TABLES[name]}.weight")}
+        if rows == {wanted[name]}:
+            setattr(config, name, wanted.pop(name))
 
 
 def library_class(model_class: type[PreTrainedModel]) -> type[PreTrainedModel]:

@@ -68,6 +68,12 @@ def hold_sizes_back(config: FFNConfig, stated: dict[str, Any], source: str | os.
             )
         wanted[name] = other
         setattr(config, name, own)
+    pad = getattr(config, "pad_token_id", None)
+    if "vocab_size" in wanted and pad is not None and pad >= config.vocab_size:
+        if config.positions_after_padding:
+            raise ValueError(f"pad_token_id={pad}: '{source}' counts positions from its own one; leave it out")
+        wanted["pad_token_id"] = pad
+        config.pad_token_id = stored.get("pad_token_id")
     return wanted
 
 
@@ -113,6 +119,9 @@ def resize(model: PreTrainedModel, wanted: dict[str, Any], extend_positions: str
     for name, size in wanted.items():
         if name in TABLES:
             notes.append(resize_table(model, name, size))
+            continue
+        if name == "pad_token_id":
+            model.config.pad_token_id = model.base_model.embeddings.word_embeddings.padding_idx = size
             continue
         positions = resize_images if name == "image_size" else resize_texts
         setattr(model.config, name, size)

@@ -11,7 +11,7 @@ from hf_ffn import FFNForMaskedLM, FFNForSequenceClassification, FFNTextModel, e
 
 from families import ROWS, Row
 from families.rows import source_class
-from tiny import telling_model
+from tiny import rewrite_config, telling_model
 
 Save = Callable[..., Path]
 MASKED_LM = [row for row in {row.name: row for row in reversed(ROWS)}.values() if "FFNForMaskedLM" in row.family.heads]
@@ -25,6 +25,34 @@ def save(row: Row, theirs: str, folder: Path, **overrides: Any) -> None:
     for name, value in overrides.items():
         setattr(config, name, value)
     telling_model(source_class(theirs), config).save_pretrained(folder)
+
+
+def test_padding_may_be_added_at_the_end(save_source: Save) -> None:
+    folder = save_source("BertModel")
+    before = FFNTextModel.from_pretrained(folder)
+    size = before.config.vocab_size
+    model = FFNTextModel.from_pretrained(folder, vocab_size=size + 1, pad_token_id=size)
+    table = model.get_input_embeddings()
+    assert (model.config.pad_token_id, table.padding_idx, len(table.weight)) == (size, size, size + 1)
+    assert torch.equal(table.weight[:size], before.get_input_embeddings().weight)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("field", ["vocab_size", "type_vocab_size"])
+def test_a_size_that_mends_a_stale_configuration_is_loaded_as_the_file_has_it(
+    save_source: Save, tmp_path: Path, field: str, native: bool
+) -> None:
+    folder = save_source("BertForMaskedLM", type_vocab_size=3)
+    before = FFNForMaskedLM.from_pretrained(folder)
+    if native:
+        folder = tmp_path / "native"
+        before.save_pretrained(folder)
+    size = getattr(before.config, field)
+    rewrite_config(folder, **{field: size - 1})
+    model = FFNForMaskedLM.from_pretrained(folder, **{field: size})
+    assert getattr(model.config, field) == size
+    for name, tensor in before.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor), name
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
