@@ -105,6 +105,7 @@ def verify(
     """
     quiet_progress_bars()
     from hf_ffn import conversion, equivalence
+    from hf_ffn.checkpoint_ffn import read_raw_config
     from hf_ffn.digest import model_digest
     from hf_ffn.folders_ffn import refuse_unwritable
 
@@ -114,12 +115,13 @@ def verify(
     for file in (plot, json):
         if file is not None:
             refuse_unwritable(file.parent)
+            file.parent.mkdir(parents=True, exist_ok=True)
     where = at(revision)
     converted = conversion.model_class_for(model).from_pretrained(model) if model is not None else None
     report = equivalence.verify(
         source, converted, dtypes=tuple(dtype), attn_implementations=tuple(attention), family=family, **where
     )
-    if model is not None:
+    if model is not None and conversion.family_of_config(read_raw_config(model, {})) is None:
         report.model_sha256 = model_digest(model)
     typer.echo(str(report))
     if plot is not None:

@@ -21,8 +21,8 @@ STAGE_PREFIX = ".hf_ffn-"
 # A loader begins with this file, so that a folder without it is refused in clear words.
 _FIRST_READ = "config.json"
 _WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
-# What the root of an ext4 file system has, and nobody put there.
-_LOST_AND_FOUND = "lost+found"
+# What other tools keep in a folder beside its content: the root of an ext4 file system, git and a cache of the Hub.
+_OF_TOOLS = ("lost+found", ".git", ".cache")
 _FULL = {errno.ENOSPC: "no space is left", errno.EDQUOT: "the quota is used up"}
 
 
@@ -171,8 +171,8 @@ def files_below(folder: Path) -> list[str]:
 
 
 def is_left_over(name: str) -> bool:
-    """Whether a file or folder of this name is nobody's: a broken save's, or the file system's."""
-    return name.startswith(STAGE_PREFIX) or name == _LOST_AND_FOUND
+    """Whether a file or folder of this name is no content: a broken save's, or of the tools around it."""
+    return name.startswith(STAGE_PREFIX) or name in _OF_TOOLS
 
 
 def is_empty(folder: Path) -> bool:

@@ -34,7 +34,9 @@ def main(arguments: list[str]) -> None:
         repo_id = args.hub_model_id or Path(args.output_dir).resolve().name
         share = publisher(repo_id, card=args.card, private=args.hub_private_repo, token=args.hub_token)
     accelerator = make_accelerator(args)
-    tokenizer = AutoTokenizer.from_pretrained(source)
+    # A revision is one of the checkpoint's, which a tokenizer of another name does not have.
+    pinned = {"revision": model_args.revision} if model_args.revision and not model_args.tokenizer_name else {}
+    tokenizer = AutoTokenizer.from_pretrained(source, **pinned)
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     known_labels: list[str] = []
     if model_args.model_name_or_path:

@@ -40,15 +40,16 @@ def test_convert_verify_and_export_go_there_and_back(save_source: Save, tmp_path
     assert converted.exit_code == 0, converted.output
     assert "equivalent" in converted.output
     verified = run(
-        "verify", source, "--model", tmp_path / "out", "--plot", tmp_path / "p.png", "--json", tmp_path / "r"
+        "verify", source, "--model", tmp_path / "out", "--plot", tmp_path / "p.png", "--json", tmp_path / "new" / "r"
     )
     assert verified.exit_code == 0, verified.output
     assert (tmp_path / "p.png").exists()
-    assert (tmp_path / "r").exists()
+    assert (tmp_path / "new" / "r").exists()
     exported = run("export", tmp_path / "out", tmp_path / "back")
     assert exported.exit_code == 0, exported.output
     before, after = (BertModel.from_pretrained(folder).state_dict() for folder in (source, tmp_path / "back"))
     assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    assert run("verify", source, "--model", tmp_path / "back").exit_code == 0
 
 
 def test_verify_exits_with_1_for_another_model(save_source: Save, tmp_path: Path) -> None:

@@ -292,5 +292,6 @@ def test_what_a_killed_save_left_is_not_published_and_a_run_clears_it(tmp_path: 
     folder = fill(tmp_path / "out", config_json="{}")
     fill(folder / ".hf_ffn-out-12345678", model_safetensors="half")
     assert list(write_manifest(folder)) == ["config.json"]
+    fill(folder, run_json="{}")
     prepare_output_folder(folder, overwrite=False, resume=True)
     assert not (folder / ".hf_ffn-out-12345678").exists()

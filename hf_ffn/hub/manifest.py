@@ -13,9 +13,6 @@ MANIFEST_NAME = "manifest.json"
 STAGED_NAME = ".manifest.json.new"
 FORMAT = 1
 
-# The client's own bookkeeping, which the Hub refuses.
-IGNORED_FOLDERS = (".cache", ".git")
-
 # What the manifest says of one file: {"size": bytes, "sha256": 64 hex digits}.
 Files = dict[str, dict[str, Any]]
 
@@ -113,8 +110,7 @@ def files_of(folder: Path) -> dict[str, Path]:
     found = {}
     for path in folder.rglob("*"):
         relative = path.relative_to(folder)
-        hidden = relative.parts[0] in IGNORED_FOLDERS or is_left_over(relative.parts[0])
-        if hidden or str(relative) in (MANIFEST_NAME, STAGED_NAME):
+        if is_left_over(relative.parts[0]) or str(relative) in (MANIFEST_NAME, STAGED_NAME):
             continue
         if path.is_file():
             found[relative.as_posix()] = path

@@ -3,8 +3,10 @@
 import difflib
 import importlib.util
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import Field, asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, NoReturn, get_origin
 
 from transformers import HfArgumentParser
@@ -299,6 +301,8 @@ def parse(arguments: list[str]) -> tuple[ModelArguments, DataArguments, Training
         raise ValueError(f"unknown arguments: {' '.join(unknown)} ({hint})")
     if model.lora is not None and importlib.util.find_spec("peft") is None:
         raise ModuleNotFoundError("--lora needs peft", name="peft")
+    if training.overwrite_output_dir:
+        refuse_to_delete_what_is_read(training, model, data)
     return model, data, training
 
 
@@ -367,6 +371,20 @@ def as_flags(content: dict[str, Any], path: str, known: dict[str, Field]) -> lis
         else:
             flags.append(f"--{name}={','.join(several)}")
     return flags
+
+
+def refuse_to_delete_what_is_read(training: TrainingArguments, *others: Any) -> None:
+    """Refuse to overwrite a folder in which lies what the run is to read.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    folder = Path(training.output_dir).resolve()
+    for name, value in ((name, value) for each in (*others, training) for name, value in vars(each).items()):
+        for path in value if isinstance(value, list) else [value]:
+            is_read = isinstance(path, str) and name != "output_dir" and os.path.exists(path)
+            if is_read and folder in (Path(path).resolve(), *Path(path).resolve().parents):
+                raise ValueError(f"--overwrite_output_dir would delete what --{name} is to be read from: '{path}'")
 
 
 def near(name: str, known: Iterable[str], prefix: str = "") -> str:

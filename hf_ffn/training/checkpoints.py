@@ -94,12 +94,15 @@ def prepare_output_folder(folder: Path, *, overwrite: bool, resume: bool) -> Non
     """
     refuse_unwritable(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for pattern in (".checkpoint-*", f"{STAGE_PREFIX}*"):
+    is_run = (folder / RUN_FILE).exists()
+    # In another folder they may be another command's, at work.
+    for pattern in (".checkpoint-*", f"{STAGE_PREFIX}*") if is_run else ():
         for partial in folder.glob(pattern):
             shutil.rmtree(partial)
-    if resume or is_empty(folder):
+    # A run that was broken off before its record was written has left no model.
+    if is_empty(folder) or (resume and (is_run or not (folder / "config.json").exists())):
         return
-    if not (folder / RUN_FILE).exists():
+    if not is_run:
         raise ValueError(f"output_dir '{folder}' is not empty, and holds no run of hf_ffn: choose another folder")
     if not overwrite:
         raise ValueError(
@@ -133,7 +136,6 @@ def check_same_run(folder: Path, facts: dict[str, Any]) -> str | None:
         write_json(path, plain)
         return None
     before = json.loads(path.read_text(encoding="utf-8"))
-    stored = dict(before)
     before.pop(DIGEST, None)
     changed: list[str] = []
     longer: list[str] = []
@@ -150,11 +152,24 @@ def check_same_run(folder: Path, facts: dict[str, Any]) -> str | None:
     if not longer:
         return None
     arguments = before["arguments"] | {name: plain["arguments"][name] for name in _MAY_GROW}
-    write_json(path, {**stored, "arguments": arguments})
+    # Until the longer run ends, its record is of no model.
+    write_json(path, {**before, "arguments": arguments})
     return (
         f"{'; '.join(longer)}: the run goes on for these. From here the learning rate is that of a run that was so "
         f"long from the start; the steps before were taken with those of the shorter one"
     )
+
+
+def drop_later(folder: Path, step: int) -> list[str]:
+    """Remove the checkpoints after a step from which a run goes on anew; returns their names.
+
+    They would pass for its own: a run that was made longer takes other steps.
+    """
+    later = [path for path in checkpoints_in(folder) if int(path.name.partition("-")[2]) > step]
+    for path in later:
+        # Out of sight before it is taken apart, so that no half of it is found.
+        shutil.rmtree(path.rename(folder / f".{path.name}.old"))
+    return [path.name for path in later]
 
 
 def record_model(folder: Path) -> str:
@@ -188,7 +203,7 @@ def find_checkpoint(folder: Path, wanted: str) -> Path | None:
         None where the latest is wanted and the run had not come to its first.
 
     Raises:
-        ValueError: the folder is no checkpoint.
+        ValueError: the folder is no checkpoint, or another run's.
     """
     if wanted == "latest":
         found = checkpoints_in(folder)
@@ -196,6 +211,11 @@ def find_checkpoint(folder: Path, wanted: str) -> Path | None:
     path = Path(wanted)
     if not (path / STATE_FILE).exists():
         raise ValueError(f"resume_from_checkpoint '{wanted}' is not a checkpoint of hf_ffn (it holds no {STATE_FILE})")
+    if path.resolve().parent != folder.resolve():
+        raise ValueError(
+            f"resume_from_checkpoint '{wanted}' is another run's, not one of output_dir '{folder}': name that run's "
+            f"folder as output_dir"
+        )
     return path
 
 

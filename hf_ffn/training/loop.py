@@ -22,7 +22,7 @@ from transformers import get_scheduler
 
 from ..frugal_ffn import PRODUCT_LIBRARY
 from .arguments import TrainingArguments
-from .checkpoints import Progress, find_checkpoint, load_checkpoint, save_checkpoint
+from .checkpoints import Progress, drop_later, find_checkpoint, load_checkpoint, save_checkpoint
 from .class_weights import total_weight, weighted_loss
 from .data import TaskData
 from .metrics import IGNORED, compute_metrics, metric_for_best
@@ -139,6 +139,9 @@ class Trainer:
             if checkpoint is not None:
                 self.progress = load_checkpoint(self.accelerator, checkpoint)
                 self.resume_schedule()
+                if self.accelerator.is_main_process and (later := drop_later(self.folder, self.progress.step)):
+                    self.say(f"removed, for the run goes on from before them: {', '.join(later)}")
+                self.accelerator.wait_for_everyone()
             self.say(f"resuming from {checkpoint}" if checkpoint else "no checkpoint yet: starting from the beginning")
         library_before = PRODUCT_LIBRARY.by_onednn
         self.agree_on_a_library()

@@ -66,6 +66,17 @@ def test_a_mount_takes_what_is_pulled_and_is_replaced_as_a_whole(
     assert left_beside(mount) == []
 
 
+def test_a_clone_by_git_stays_one(source: Path, staged: Staged, tmp_path: Path) -> None:
+    pull("me/x", tmp_path / "out")
+    (tmp_path / "out" / ".git" / "objects").mkdir(parents=True)
+    (tmp_path / "out" / ".git" / "HEAD").write_text("ref: refs/heads/main")
+    push(staged({"config.json": b"{}"}), "me/x")
+    pull("me/x", tmp_path / "out")
+    assert (tmp_path / "out" / "config.json").read_bytes() == b"{}"
+    assert (tmp_path / "out" / ".git" / "HEAD").read_text() == "ref: refs/heads/main"
+    assert (tmp_path / "out" / ".git" / "objects").is_dir()
+
+
 def test_a_revision_is_pulled_as_it_was(api: HfApi, source: Path, staged: Staged, tmp_path: Path) -> None:
     api.create_tag("me/x", tag="v1")
     before = content(source)

@@ -203,3 +203,13 @@ def test_every_argument_explains_itself_in_help(script: str) -> None:
     assert result.returncode == 0, result.stderr
     assert "--checkpoints_total_limit" in result.stdout
     assert "None" not in [line.strip() for line in result.stdout.splitlines()]
+
+
+def test_a_folder_that_is_overwritten_holds_nothing_that_is_read(tmp_path: Path) -> None:
+    (tmp_path / "out" / "best").mkdir(parents=True)
+    (tmp_path / "out" / "train.csv").touch()
+    command = ["--output_dir", str(tmp_path / "out"), "--overwrite_output_dir"]
+    for name, path in {"model_name_or_path": "best", "train_file": "train.csv", "tokenizer_name": "."}.items():
+        with pytest.raises(ValueError, match=f"would delete what --{name} is to be read from"):
+            parse([*command, f"--{name}", str(tmp_path / "out" / path)])
+    parse([*command, "--model_name_or_path", str(tmp_path)])

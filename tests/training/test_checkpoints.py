@@ -15,6 +15,7 @@ from hf_ffn.training.checkpoints import (
     Progress,
     check_same_run,
     checkpoints_in,
+    drop_later,
     find_checkpoint,
     load_checkpoint,
     prepare_output_folder,
@@ -131,6 +132,42 @@ def test_a_save_that_fails_leaves_no_checkpoint_that_would_be_found(
     assert find_checkpoint(tmp_path, "latest") == tmp_path / "checkpoint-1"
     prepare_output_folder(tmp_path, overwrite=False, resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-1"]
+
+
+def test_checkpoints_after_the_one_that_a_run_goes_on_from_go(tmp_path: Path) -> None:
+    accelerator, *_ = small_run()
+    for step in (5, 10, 15):
+        save_checkpoint(accelerator, tmp_path, Progress(step=step), keep=None)
+    assert drop_later(tmp_path, 15) == []
+    assert drop_later(tmp_path, 5) == ["checkpoint-10", "checkpoint-15"]
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-5"]
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    accelerator, *_ = small_run()
+    (tmp_path / "old").mkdir()
+    save_checkpoint(accelerator, tmp_path / "old", Progress(step=1), keep=None)
+    with pytest.raises(ValueError, match="is another run's, not one of output_dir"):
+        find_checkpoint(tmp_path / "new", str(tmp_path / "old" / "checkpoint-1"))
+
+
+def test_resuming_writes_over_no_folder_that_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / ".hf_ffn-model-pull").mkdir()
+    with pytest.raises(ValueError, match="is not empty, and holds no run of hf_ffn"):
+        prepare_output_folder(tmp_path, overwrite=False, resume=True)
+    assert (tmp_path / ".hf_ffn-model-pull").is_dir(), "another command may be at work there"
+
+
+def test_the_record_of_a_run_that_is_made_longer_is_of_no_model_until_it_ends(tmp_path: Path) -> None:
+    facts = {"arguments": {"num_train_epochs": 3, "max_train_steps": None}}
+    check_same_run(tmp_path, facts)
+    record = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps({**record, "model_sha256": "a" * 64}))
+    assert check_same_run(tmp_path, facts) is None
+    assert "model_sha256" in json.loads((tmp_path / "run.json").read_text())
+    assert check_same_run(tmp_path, {"arguments": {"num_train_epochs": 9, "max_train_steps": None}}) is not None
+    assert "model_sha256" not in json.loads((tmp_path / "run.json").read_text())
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
