@@ -201,7 +201,7 @@ def begin_own(
     names = tensor_names(model)
     of_ours, prefix = base, ""
     if base.__name__.endswith("PreTrainedModel"):
-        # A head of somebody's own, around an encoder of ours or one that was derived from it
+        # A head that is none of ours, around an encoder of ours or one that was derived from it
         of_ours, prefix = library_class(type(model.base_model)), f"{base.base_model_prefix}."
     with torch.device("meta"):
         known = {f"{prefix}{name}" for name in tensor_names(of_ours(copy.deepcopy(model.config)))}
